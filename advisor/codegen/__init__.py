@@ -1,0 +1,1 @@
+"""Plan to sources, through Jinja. Imports only rooms below `codegen`."""

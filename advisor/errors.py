@@ -1,0 +1,115 @@
+"""One tree of exceptions, and the registry of every code that the tool can print.
+
+Imports nothing from the project: every other module may import this one.
+
+    AdvisorError                 something the user should read; carries a code, a fix and an exit status
+    |- InputError        (2)     a file, an argument or a path is wrong
+    |  |- ProblemError           the problem file
+    |  |- ProfileError           a device profile
+    |  |- BundleError            a bundle that is missing, incomplete or was edited
+    |  `- OutputError            a folder or file that cannot be written
+    |- RefusedError      (1)     the answer is no: nothing legal serves the request
+    |- DeviceError       (3)     no driver, a driver too old, a device that cannot be read
+    `- ToolError         (3)     a fault of the tool: a template that does not render, a kernel that does not compile
+
+A finding, an error and an emulator report share one namespace of codes; `advisor explain CODE` prints the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+EXIT_DONE = 0
+EXIT_NO = 1
+EXIT_INPUT = 2
+EXIT_DEVICE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in a file that the user wrote. `line` counts from 1."""
+
+    path: str
+    line: int | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return place if self.field is None else f"{place}: {self.field}"
+
+
+class AdvisorError(Exception):
+    """What went wrong (`message`), what to do about it (`fix`), and a stable `code`.
+
+    `numbers` holds the figures of the message for `--json`; they are never only in the text.
+    """
+
+    exit_status = EXIT_DEVICE
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        fix: str = "",
+        where: Where | None = None,
+        numbers: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.fix = fix
+        self.where = where
+        self.numbers = dict(numbers or {})
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        fix = f"\n  fix: {self.fix}" if self.fix else ""
+        return f"{place}{self.message} [{self.code}]{fix}"
+
+    def as_document(self) -> dict[str, object]:
+        """The error as `--json` prints it."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "fix": self.fix,
+                "file": self.where.path if self.where else None,
+                "line": self.where.line if self.where else None,
+                "field": self.where.field if self.where else None,
+                "numbers": self.numbers,
+            }
+        }
+
+
+class InputError(AdvisorError):
+    exit_status = EXIT_INPUT
+
+
+class ProblemError(InputError):
+    """The problem file: syntax, an unknown key, a value outside its rule."""
+
+
+class ProfileError(InputError):
+    """A device profile that is unknown, unreadable or inconsistent."""
+
+
+class BundleError(InputError):
+    """A bundle that is missing, incomplete, or whose files differ from its manifest."""
+
+
+class OutputError(InputError):
+    """An output path that cannot be written."""
+
+
+class RefusedError(AdvisorError):
+    exit_status = EXIT_NO
+
+
+class DeviceError(AdvisorError):
+    exit_status = EXIT_DEVICE
+
+
+class ToolError(AdvisorError):
+    exit_status = EXIT_DEVICE

@@ -1,0 +1,1 @@
+"""One package per kind of work, behind the `Workload` protocol. Imports only rooms below `kinds`."""

@@ -1,0 +1,1 @@
+"""The search and its nine steps. Imports only rooms below `planner`; never a GPU, a file or a clock."""

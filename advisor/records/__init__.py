@@ -1,0 +1,1 @@
+"""The frozen records that rooms hand on. Imports only `machine`, `problem` and `errors`."""

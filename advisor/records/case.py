@@ -1,0 +1,20 @@
+"""A validation case: one set of run-time arguments for a bundle, and why it is worth running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`arguments` holds a value for every argument of launch.json. `data` says what the inputs are filled with:
+    `normal` (rounded random normals, checked against the per-element bound) or `integers` (small integers whose
+    sums are exact in the accumulator, checked bit for bit)."""
+
+    name: str
+    why: str
+    arguments: dict[str, int | float] = field(default_factory=dict)
+    data: Literal["normal", "integers"] = "normal"
+    seed: int = 0
+    tma: bool = True  # False: leading dimensions that only the portable kernel serves

@@ -1,0 +1,195 @@
+"""plan.json: the whole ladder of choices, the nine steps with their reasons, and what was not verified.
+
+The report is a rendering of this record; there is no second truth. Floats are written with six significant digits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from advisor.machine.profile import EvidenceKind
+from advisor.records.base import Record
+from advisor.records.candidate import Candidate, Family, GemmWork, Raster, Schedule
+
+SCHEMA_VERSION = 1
+Verdict = Literal["plan", "adjust", "fallback", "refuse", "noop"]
+Severity = Literal["info", "warning", "error"]
+Numbers = dict[str, Any]
+Triple = tuple[int, int, int]
+
+
+class Target(Record):
+    name: str  # as asked for: b200, auto, my_gpu.toml
+    arch: str  # sm_100a
+    profile: str  # the profile's name
+    source: Literal["profile", "device"]
+
+
+class Tile(Record):
+    cta: Triple  # (M, N, K) of one CTA, MMA coordinates
+    cluster: Triple  # (M, N, K) of one cluster, MMA coordinates
+    problem: Triple  # one CTA's tile in the problem's (m, n, k): swapped where `swap_ab`
+
+
+class RasterRecord(Record):
+    order: Literal["along_m", "along_n"]
+    group: int
+
+
+class Multicast(Record):
+    a: int
+    b: int
+
+
+class Work(Record):
+    """The choice as the GEMM kind sees it; other kinds add theirs."""
+
+    mma_ctas: Literal[1, 2] = 1
+    multicast: Multicast
+    split_k: int = 1
+    swap_ab: bool = False
+    raster: RasterRecord
+    preferred_cluster: Triple | None = None
+
+
+class ClusterResidency(Record):
+    cluster_size: int
+    max_active_clusters: int
+    sms_used: int
+    sms_idle: int
+    nonportable: bool
+
+
+class Residency(Record):
+    derived: Numbers  # the formula's answer and its inputs
+    queried: Numbers | None = None  # the live answer for the built kernel, with device and driver
+    max_active_clusters: int
+    sms_used: int
+    sms_idle: int
+    by_cluster_size: list[ClusterResidency]  # 1, 2, 4, 8, 16 at this kernel's resources
+
+
+class Prediction(Record):
+    time_us: float
+    low_us: float
+    high_us: float
+    bound: str  # what limits it: tensor, l2, dram, smem, latency, epilogue
+    waves: float
+    last_wave_use: float  # useful share of the last wave, 0 to 1
+
+
+class Choice(Record):
+    """One rung of the ladder, planned in its own right."""
+
+    kernel_id: str
+    family: Family
+    profile: str  # the profile that it was planned for
+    cluster: Triple
+    nonportable: bool
+    schedule: Schedule
+    stages: int
+    threads: int
+    smem_bytes: int  # dynamic
+    tmem_columns: int
+    registers_budget: int
+    tile: Tile
+    grid_blocks: int
+    grid_clusters: int
+    work: Work
+    residency: Residency
+    prediction: Prediction
+    trigger: str  # when this rung runs, in words
+
+    def candidate(self) -> Candidate:
+        """The candidate that this choice was made from."""
+        return Candidate(
+            family=self.family,
+            cluster=self.cluster,
+            schedule=self.schedule,
+            tile=self.tile.cta,
+            stages=self.stages,
+            threads=self.threads,
+            work=GemmWork(
+                mma_ctas=self.work.mma_ctas,
+                multicast_a=self.work.multicast.a,
+                multicast_b=self.work.multicast.b,
+                split_k=self.work.split_k,
+                swap_ab=self.work.swap_ab,
+                raster=Raster(self.work.raster.order, self.work.raster.group),
+                preferred_cluster=self.work.preferred_cluster,
+            ),
+        )
+
+
+class Reason(Record):
+    """One reason of a decision, with the numbers that let a reader check it."""
+
+    text: str
+    evidence: EvidenceKind
+    numbers: Numbers = Field(default_factory=dict)
+
+
+class Rejected(Record):
+    """An option that was not taken. A legal option that lost has a margin; an illegal one has a code."""
+
+    option: str
+    reason: str
+    margin: float | None = None  # predicted time / the winner's time - 1
+    code: str | None = None
+    numbers: Numbers = Field(default_factory=dict)
+
+
+class Decision(Record):
+    question: str
+    choice: str
+    because: list[Reason]
+    rejected: list[Rejected] = Field(default_factory=list)
+
+
+class Step(Record):
+    step: int
+    name: str
+    decisions: list[Decision]
+    artifact: Numbers  # the step's table: {"columns": [...], "rows": [[...], ...]} entries by name, plus plain facts
+
+
+class Finding(Record):
+    code: str
+    severity: Severity
+    message: str
+    numbers: Numbers = Field(default_factory=dict)
+
+
+class Alternative(Record):
+    """A runner-up, complete enough to be built and measured against the choice."""
+
+    label: str
+    margin: float
+    choice: Choice
+
+
+class Experiment(Record):
+    """The one measurement that could prove the choice wrong."""
+
+    question: str
+    hypothesis: str
+    command: str
+    confirms_if: str
+    refutes_if: str
+
+
+class Plan(Record):
+    schema_version: Literal[1] = 1
+    problem: dict[str, Any]
+    target: Target
+    verdict: Verdict
+    conclusion: str
+    choices: list[Choice]
+    choice: Choice | None  # choices[0]; null for refuse and noop
+    steps: list[Step]
+    findings: list[Finding] = Field(default_factory=list)
+    alternatives: list[Alternative] = Field(default_factory=list)
+    experiment: Experiment | None = None
+    not_verified: list[str] = Field(default_factory=list)

@@ -1,0 +1,1 @@
+"""Plan and evidence to Markdown and terminal. Imports only rooms below `report`."""

@@ -1,0 +1,1 @@
+"""The only home of a live GPU. Imports only rooms below `runtime`, without `toolchain`."""

@@ -1,0 +1,1 @@
+"""Tiles on clusters over time. Imports only rooms below `simulation`."""

@@ -6,7 +6,7 @@ read, so that dumping it and reading it again gives the same model. Extents and 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -169,5 +169,5 @@ def _dtype_of(matrix: Any) -> Any:
     return matrix.get("dtype") if isinstance(matrix, dict) else None
 
 
-def _is_extent(value: Any) -> bool:
+def _is_extent(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -11,9 +11,7 @@ from advisor.records.launch import ResolvedLaunch
 
 Gate = Literal["planned", "rendered", "compiled", "emulated", "ran"]
 GATES: tuple[Gate, ...] = ("planned", "rendered", "compiled", "emulated", "ran")
-CaseVerdict = Literal[
-    "correct", "mismatch", "race", "deadlock", "timeout", "launch_error", "protocol", "not_run"
-]
+CaseVerdict = Literal["correct", "mismatch", "race", "deadlock", "timeout", "launch_error", "protocol", "not_run"]
 
 
 class GateResult(Record):
@@ -75,9 +73,7 @@ class CaseResult(Record):
     verdict: CaseVerdict
     detail: str = ""
     worst: WorstElement | None = None
-    checks: dict[str, bool] = Field(
-        default_factory=dict
-    )  # exact_integers, padding_untouched, same_bits, traced_once
+    checks: dict[str, bool] = Field(default_factory=dict)  # exact_integers, padding_untouched, same_bits, traced_once
     launches: int = 0
     timing: Timing | None = None
 

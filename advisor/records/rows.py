@@ -20,9 +20,7 @@ class TileMap:
 
     tiles: tuple[int, int, int]  # useful CTA tiles along MMA M, MMA N, batch
     launched: tuple[int, int, int]  # after rounding up to whole clusters
-    clusters: tuple[
-        int, int, int
-    ]  # cluster tiles along M, N, batch (times split_k where slices are clusters)
+    clusters: tuple[int, int, int]  # cluster tiles along M, N, batch (times split_k where slices are clusters)
     k_steps: int  # K tiles of one slice, at most
     useful_share: float  # useful output elements / elements of all launched tiles, 0 to 1
 

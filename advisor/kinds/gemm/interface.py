@@ -30,7 +30,7 @@ def buffers(p: GemmProblem) -> dict[str, Buffer]:
     outer |= {each: "m" if matrix.major == "n" else "n" for each, matrix in (("c", p.c), ("d", p.d))}
     result = {
         name.upper(): Buffer(
-            dtype=TORCH_NAME[matrix.dtype],  # type: ignore[arg-type]
+            dtype=TORCH_NAME[matrix.dtype],
             shape=[f"max(batch, 1) * batch_stride_{name} - batch_stride_{name} + {outer[name]} * ld{name}"],
             role="out" if name == "d" else "in",
             align_bytes=matrix.align_bytes,
@@ -40,7 +40,7 @@ def buffers(p: GemmProblem) -> dict[str, Buffer]:
     if p.epilogue.bias != "none":
         extent = "n" if p.epilogue.bias == "row" else "m"
         dtype = TORCH_NAME[p.d.dtype]
-        result["bias"] = Buffer(dtype=dtype, shape=[extent], role="in", align_bytes=p.d.element_bytes)  # type: ignore[arg-type]
+        result["bias"] = Buffer(dtype=dtype, shape=[extent], role="in", align_bytes=p.d.element_bytes)
     for name in ("a", "b"):
         if getattr(p.scale, name) == "tensor":
             result[f"scale_{name}"] = Buffer(dtype="float32", shape=[1], role="in", align_bytes=4)

@@ -88,7 +88,14 @@ class InputError(AdvisorError):
 
 
 class ProblemError(InputError):
-    """The problem file: syntax, an unknown key, a value outside its rule."""
+    """The problem file: syntax, an unknown key, a value outside its rule.
+
+    `numbers["others"]`, where present, lists what else is wrong with the file."""
+
+    def __str__(self) -> str:
+        others = self.numbers.get("others")
+        lines = [str(each) for each in others] if isinstance(others, list) else []
+        return super().__str__() + "".join(f"\n  also {each}" for each in lines)
 
 
 class ProfileError(InputError):

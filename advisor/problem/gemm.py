@@ -6,9 +6,11 @@ read, so that dumping it and reading it again gives the same model. Extents and 
 
 from __future__ import annotations
 
+import keyword
 from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 InputType = Literal["bf16", "fp16", "tf32", "e4m3", "e5m2"]
 OutputType = Literal["bf16", "fp16", "fp32"]
@@ -23,13 +25,40 @@ TORCH_NAME = {
     "e5m2": "float8_e5m2",
 }
 MAX_EXTENT = 2**31 - 1  # TMA coordinates are signed 32-bit
+MAX_SPAN_BYTES = 2**47  # one matrix, all batches: beyond any GPU's memory, and far from overflowing a 64-bit offset
+MAX_NAME_LENGTH = 64
+NAME_PATTERN = r"^[a-z][a-z0-9_]*$"
+
+MAJORS = {"a": ("k", "m"), "b": ("k", "n"), "c": ("n", "m"), "d": ("n", "m")}  # the default first
+EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}
+INPUT_TYPES: tuple[InputType, ...] = ("bf16", "fp16", "tf32", "e4m3", "e5m2")
+OUTPUT_TYPES: tuple[OutputType, ...] = ("bf16", "fp16", "fp32")
+
+# The name becomes a C++ namespace and a Python module: words of either language would not compile.
+_CPP_WORDS = """alignas alignof asm auto bitand bitor bool catch char compl concept const constexpr consteval constinit
+    decltype default delete do double dynamic_cast enum explicit export extern float friend goto inline int long main
+    mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register requires short signed
+    sizeof static static_assert static_cast std struct switch template this throw true false typedef typeid typename
+    union unsigned using virtual void volatile wchar_t xor and_eq xor_eq cuda advisor"""
+RESERVED_NAMES = frozenset([*keyword.kwlist, *keyword.softkwlist, *_CPP_WORDS.split()])
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
 
 Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT)]
 Positive = Annotated[int, Field(ge=1, le=2**40)]
+AtLeastOne = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
+Triple = Annotated[tuple[AtLeastOne, AtLeastOne, AtLeastOne], Field(strict=False)]  # JSON and YAML bring lists
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    """Frozen, no unknown keys, no silent conversion: `"8192"`, `true` and `8192.0` are not integers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Matrix(Frozen):
@@ -39,7 +68,7 @@ class Matrix(Frozen):
     major: Literal["k", "m", "n"]
     ld: Positive
     align_bytes: Annotated[int, Field(ge=1, le=4096)] = 16
-    batch_stride: Annotated[int, Field(ge=0, le=2**50)]
+    batch_stride: Annotated[int, Field(ge=0, le=2**63 - 1)]
 
     @property
     def element_bytes(self) -> int:
@@ -82,11 +111,11 @@ class Overrides(Frozen):
     """Forced choices; each one absent means the planner decides."""
 
     kernel: Literal["sm100", "sm90", "portable"] | None = None
-    cluster: tuple[int, int, int] | None = None
+    cluster: Triple | None = None
     schedule: Literal["one_tile", "static", "ticket", "clc"] | None = None
-    tile: tuple[int, int, int] | None = None  # (m, n, k) per CTA, in MMA coordinates
+    tile: Triple | None = None  # (m, n, k) per CTA, in MMA coordinates
     stages: Annotated[int, Field(ge=1)] | None = None
-    mma_ctas: Literal[1, 2] | None = None
+    mma_ctas: Annotated[Literal[1, 2], BeforeValidator(_no_bool)] | None = None
     split_k: Annotated[int, Field(ge=1)] | None = None
     swap_ab: bool | None = None
 
@@ -95,7 +124,7 @@ class GemmProblem(Frozen):
     """A dense GEMM, resolved."""
 
     kind: Literal["gemm"]
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)] = "gemm"
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)] = "gemm"
     m: Extent
     n: Extent
     k: Extent
@@ -108,7 +137,7 @@ class GemmProblem(Frozen):
     scale: Scale = Scale()
     accumulate: Literal["precise", "fast"] = "precise"
     epilogue: Epilogue = Epilogue()
-    target: str = "auto"
+    target: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")] = "auto"
     launch: LaunchOptions = LaunchOptions()
     shared_gpu: SharedGpu = SharedGpu()
     assume: Assume = Assume()
@@ -119,6 +148,12 @@ class GemmProblem(Frozen):
     @classmethod
     def _fill_operands(cls, data: Any) -> Any:
         return fill_operands(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> GemmProblem:
+        for rule in (_name_rule, _type_rule, _layout_rule, _span_rule, _overlap_rule):
+            rule(self)
+        return self
 
     @property
     def uses_c(self) -> bool:
@@ -140,11 +175,11 @@ def fill_operands(data: dict[str, Any]) -> dict[str, Any]:
     Values of the wrong type are left as they are: the model that follows names them.
     """
     filled = dict(data)
-    dtype = data.get("dtype") or _dtype_of(data.get("a")) or "bf16"
+    dtype = data["dtype"] if "dtype" in data else _dtype_of(data.get("a"), INPUT_TYPES) or "bf16"
     filled["dtype"] = dtype
     is_fp8 = dtype in ("e4m3", "e5m2")
     output = "fp32" if dtype == "tf32" else "bf16" if is_fp8 else dtype
-    output = _dtype_of(data.get("d")) or output
+    output = _dtype_of(data.get("d"), OUTPUT_TYPES) or output
     for name, default_type, default_major, rows, cols in (
         ("a", dtype, "k", "m", "k"),
         ("b", dtype, "k", "n", "k"),
@@ -165,9 +200,150 @@ def fill_operands(data: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _dtype_of(matrix: Any) -> Any:
-    return matrix.get("dtype") if isinstance(matrix, dict) else None
+def _dtype_of(matrix: Any, allowed: tuple[str, ...]) -> Any:
+    """The operand's own type, where it is one that others may default to."""
+    dtype = matrix.get("dtype") if isinstance(matrix, dict) else None
+    return dtype if dtype in allowed else None
 
 
 def _is_extent(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _broken(code: str, field: str, value: object, rule: str, fix: str, **numbers: object) -> PydanticCustomError:
+    """A rule between several fields, in the form that the loader turns into a ProblemError."""
+    context = {"code": code, "field": field, "value": value, "rule": rule, "fix": fix, "numbers": numbers}
+    return PydanticCustomError("rule", "{field}: {rule}", context)
+
+
+def _name_rule(p: GemmProblem) -> None:
+    if p.name in RESERVED_NAMES:
+        raise _broken(
+            "PROBLEM_NAME",
+            "name",
+            p.name,
+            f"{p.name!r} is a word of C++ or Python, and the name becomes a namespace and a module",
+            f"write name: {p.name}_gemm",
+        )
+
+
+def _type_rule(p: GemmProblem) -> None:
+    """Operand pairs that tensor cores multiply: equal 16-bit types, tf32 with tf32, any two fp8 types."""
+    for name, matrix, allowed in (
+        ("a", p.a, INPUT_TYPES),
+        ("b", p.b, INPUT_TYPES),
+        ("c", p.c, OUTPUT_TYPES),
+        ("d", p.d, OUTPUT_TYPES),
+    ):
+        if matrix.dtype not in allowed:
+            fix = {
+                "fp32": "write tf32: fp32 operands are read as tf32",
+                "tf32": "write fp32: results are stored as fp32",
+            }
+            raise _broken(
+                "PROBLEM_DTYPE",
+                f"{name}.dtype",
+                matrix.dtype,
+                f"{name} takes one of {', '.join(allowed)}",
+                fix.get(matrix.dtype, f"write one of {', '.join(allowed)}"),
+            )
+    if p.dtype not in (p.a.dtype, p.b.dtype):
+        raise _broken(
+            "PROBLEM_TYPE_PAIR",
+            "dtype",
+            p.dtype,
+            f"dtype is the shorthand for a and b, but a is {p.a.dtype} and b is {p.b.dtype}",
+            f"write dtype: {p.a.dtype}, or leave dtype out",
+        )
+    is_fp8 = ELEMENT_BYTES[p.a.dtype] == 1 and ELEMENT_BYTES[p.b.dtype] == 1
+    if p.a.dtype != p.b.dtype and not is_fp8:
+        raise _broken(
+            "PROBLEM_TYPE_PAIR",
+            "b.dtype",
+            p.b.dtype,
+            f"no tensor-core instruction multiplies {p.a.dtype} by {p.b.dtype}: both must have one type, "
+            "only e4m3 and e5m2 mix",
+            f"write b.dtype: {p.a.dtype}, or convert one operand first",
+        )
+
+
+def _layout_rule(p: GemmProblem) -> None:
+    for name, matrix in (("a", p.a), ("b", p.b), ("c", p.c), ("d", p.d)):
+        majors = MAJORS[name]
+        if matrix.major not in majors:
+            raise _broken(
+                "PROBLEM_MAJOR",
+                f"{name}.major",
+                matrix.major,
+                f"{name} is {EXTENTS[name][0]} x {EXTENTS[name][1]}: its contiguous extent is {' or '.join(majors)}",
+                f"write {name}.major: {majors[0]} or {majors[1]}",
+            )
+        inner, _ = inner_outer(p, name)
+        if matrix.ld < inner:
+            raise _broken(
+                "PROBLEM_LEADING_DIMENSION",
+                f"{name}.ld",
+                matrix.ld,
+                f"ld counts elements between neighbours along the other extent, so it is at least "
+                f"{matrix.major} = {inner}",
+                f"write {name}.ld: {inner} or more, or leave it out for packed storage",
+                ld=matrix.ld,
+                inner_extent=inner,
+            )
+        align = matrix.align_bytes
+        if align & (align - 1) or align < matrix.element_bytes:
+            raise _broken(
+                "PROBLEM_ALIGNMENT",
+                f"{name}.align_bytes",
+                align,
+                f"the alignment of a base pointer is a power of two and at least one element "
+                f"({matrix.element_bytes} bytes)",
+                f"write {name}.align_bytes: 16 where the pointer is 16-byte aligned, else {matrix.element_bytes}",
+            )
+
+
+def _span_rule(p: GemmProblem) -> None:
+    for name, matrix in (("a", p.a), ("b", p.b), ("c", p.c), ("d", p.d)):
+        inner, outer = inner_outer(p, name)
+        elements = max(0, p.batch - 1) * matrix.batch_stride + max(0, outer - 1) * matrix.ld + inner
+        if elements * matrix.element_bytes > MAX_SPAN_BYTES:
+            terabytes = elements * matrix.element_bytes / 2**40
+            raise _broken(
+                "PROBLEM_ABSURD_SIZE",
+                EXTENTS[name][0],
+                getattr(p, EXTENTS[name][0]),
+                f"{name} would span {terabytes:.0f} TiB with its leading dimension and batches; "
+                f"the limit is {MAX_SPAN_BYTES // 2**40} TiB",
+                "check m, n, k, batch and the strides: they count elements, not bytes",
+                span_bytes=elements * matrix.element_bytes,
+                limit_bytes=MAX_SPAN_BYTES,
+            )
+
+
+def _overlap_rule(p: GemmProblem) -> None:
+    """Inputs may share memory between batches (stride 0 broadcasts); outputs that share it would race."""
+    inner, outer = inner_outer(p, "d")
+    if p.batch <= 1 or inner == 0 or outer == 0:
+        return
+    stride = p.d.batch_stride
+    apart = stride >= (outer - 1) * p.d.ld + inner
+    interleaved = stride >= inner and p.d.ld >= (p.batch - 1) * stride + inner
+    if not apart and not interleaved:
+        packed = p.d.ld * outer
+        raise _broken(
+            "PROBLEM_BATCH_STRIDE",
+            "d.batch_stride",
+            stride,
+            f"batches of d overlap: with ld {p.d.ld} one batch spans {(outer - 1) * p.d.ld + inner} elements",
+            f"write d.batch_stride: {packed}, or leave it out",
+            batch_stride=stride,
+            packed=packed,
+        )
+
+
+def inner_outer(p: GemmProblem, name: str) -> tuple[int, int]:
+    """(contiguous extent, other extent) of operand `a`, `b`, `c` or `d`, in elements."""
+    matrix: Matrix = getattr(p, name)
+    rows, cols = EXTENTS[name]
+    row_extent, col_extent = getattr(p, rows), getattr(p, cols)
+    return (col_extent, row_extent) if matrix.major == cols else (row_extent, col_extent)

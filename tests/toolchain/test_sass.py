@@ -1,0 +1,84 @@
+"""What is read from machine code."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from advisor.errors import ToolError
+from advisor.toolchain import Unit, compile_cuda, sass, sass_facts
+from advisor.toolchain.sass import SassFacts, parse_sass
+
+LISTING = """
+\t.section\t.text.gemm,"ax",@progbits
+.text.gemm:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 BRA `(.L_x_1) ;
+        /*0020*/                   UTMALDG.2D.MULTICAST.CTA [UR8], [UR4], UR10 ;
+        /*0030*/              @UP1 UTMALDG.3D [UR8], [UR4] ;
+        /*0040*/                   HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24, !UPT ;
+\t.section\t.nv.info.gemm,"",@"SHT_CUDA_INFO"
+\t.section\t.text.reduce,"ax",@progbits
+        /*0000*/                   LDL R1, [R2] ;
+        /*0010*/                   EXIT ;
+"""
+
+
+def test_instructions_are_counted_per_function():
+    facts = parse_sass(LISTING)
+    assert set(facts.functions) == {"gemm", "reduce"}
+    assert facts.wgmma == 1
+    assert facts.tma_loads == 2
+    assert facts.tma_multicast_loads == 1
+    assert facts.local_memory == 1
+    assert facts.count("BRA") == 1
+    assert facts.count("LDL", "gemm") == 0
+    assert not facts.has("LDG")
+    assert facts.summary()["instructions"] == 7
+
+
+def test_a_pattern_matches_modifiers_in_any_order_and_never_a_longer_opcode():
+    facts = SassFacts({"k": {"UTMALDG.3D.MULTICAST.2CTA": 2, "UTMALDGX": 5}})
+    assert facts.count("UTMALDG.2CTA.MULTICAST") == 2
+    assert facts.count("UTMALDG") == 2
+    assert facts.count("UTMALDG.2D") == 0
+
+
+def test_a_real_image_shows_what_its_source_asked_for():
+    source = """extern "C" __global__ void k(unsigned* p) {
+    float d[4] = {};
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(p[threadIdx.x]));
+    p[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+}"""
+    facts = sass_facts(compile_cuda(Unit("k.cu", source, {}, "sm_90a", {}), use_cache=False).cubin)
+    assert facts.mma_sync == 1
+    assert facts.local_memory == 0
+    assert facts.count("HMMA.16816.F32.BF16", "k") == 1
+
+
+def test_bytes_that_are_no_image_are_refused_with_the_tool_s_words():
+    with pytest.raises(ToolError) as caught:
+        sass_facts(b"not an image")
+    assert caught.value.code == "DISASSEMBLY_FAILED"
+    assert "nvdisasm" in caught.value.message
+
+
+def test_without_nvdisasm_the_message_names_the_package(monkeypatch):
+    def no_package(_name):
+        raise sass.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(sass.metadata, "files", no_package)
+    monkeypatch.setattr(sass.shutil, "which", lambda _: None)
+    sass.disassembler.cache_clear()
+    try:
+        with pytest.raises(ToolError) as caught:
+            sass.disassembler()
+    finally:
+        sass.disassembler.cache_clear()
+    assert caught.value.code == "DISASSEMBLER_MISSING"
+    assert "nvidia-cuda-nvdisasm" in caught.value.fix
+    assert sys.executable

@@ -1,1 +1,42 @@
-"""Reading, writing and hashing a bundle; the expressions of launch.json. Imports only rooms below `bundle`."""
+"""Reading, writing and hashing a bundle; the expressions of launch.json. Imports only rooms below `bundle`.
+
+expressions.py   the language of launch.json: evaluate, to_cpp
+resolve.py       launch.json in numbers, and which rung runs: resolve, pick_rung, Facts
+store.py         a bundle on disk: write_bundle, read_bundle, units, write_build, read_build
+"""
+
+from advisor.bundle.expressions import evaluate, is_condition, names_in, queries_in, to_cpp
+from advisor.bundle.resolve import Facts, complete_arguments, is_empty, pick_rung, resolve
+from advisor.bundle.store import (
+    BuildUnit,
+    Bundle,
+    RenderedBundle,
+    manifest_text,
+    read_build,
+    read_bundle,
+    units,
+    write_build,
+    write_bundle,
+)
+
+__all__ = [
+    "Bundle",
+    "BuildUnit",
+    "Facts",
+    "RenderedBundle",
+    "complete_arguments",
+    "evaluate",
+    "is_condition",
+    "is_empty",
+    "manifest_text",
+    "names_in",
+    "pick_rung",
+    "queries_in",
+    "read_build",
+    "read_bundle",
+    "resolve",
+    "to_cpp",
+    "units",
+    "write_build",
+    "write_bundle",
+]

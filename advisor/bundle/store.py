@@ -1,0 +1,582 @@
+"""A bundle on disk: written whole or not at all, read only as it was written.
+
+    <name>/                     committed, listed with hashes in manifest.json
+      problem.yaml plan.json launch.json manifest.json
+      kernel_<family>.cu include/... <name>.h <name>.cpp <name>.py README.md test/...
+      build/                    not committed: <id>.<target>.cubin, .ptx and build.json
+      validation.json runtime.json report.md report.html    written by later steps, not in the manifest
+
+Imports `machine`, `records` and `errors`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from advisor import __version__
+from advisor.errors import BundleError, OutputError
+from advisor.records.base import canonical_json
+from advisor.records.launch import Launch
+from advisor.records.plan import Plan
+
+MANIFEST = "manifest.json"
+MANIFEST_SCHEMA = 1
+BUILD = "build"
+# What later steps put beside the rendered files. It belongs to one manifest: a bundle with new content drops it.
+DERIVED = (BUILD, "validation.json", "runtime.json", "report.md", "report.html")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_DISPOSABLE = ("__pycache__",)
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedBundle:
+    """A bundle in memory: `files` maps each path inside the bundle to its text, manifest.json included."""
+
+    name: str
+    files: Mapping[str, str]
+    launch: Launch
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle that was read, with every file checked against the manifest."""
+
+    folder: Path
+    name: str
+    problem_text: str
+    plan: Plan
+    launch: Launch
+    files: Mapping[str, str]
+    manifest_hash: str  # sha256 of manifest.json: it names the bundle's whole content
+
+    def image(self, kernel_id: str, target: str) -> Path:
+        """Where the cubin of a kernel lies, built or not. Raises KeyError for an image that launch.json lacks."""
+        return self.folder / self.launch.kernel(kernel_id).images[target]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildUnit:
+    """One translation unit to compile: everything that its kernel hash covers."""
+
+    kernel_id: str
+    target: str  # sm_90a
+    name: str  # the source's file name, as the compiler's messages show it
+    source: str
+    headers: Mapping[str, str]  # name as written in #include "..." -> text
+    defines: Mapping[str, int | str]
+    flags: tuple[str, ...] = ()
+
+
+class CompiledImage(Protocol):
+    """What a compiler gave for one unit; `toolchain.Compiled` is one."""
+
+    @property
+    def ptx(self) -> str: ...
+    @property
+    def cubin(self) -> bytes: ...
+    @property
+    def registers(self) -> int: ...
+    @property
+    def static_smem_bytes(self) -> int: ...
+    @property
+    def spill_bytes(self) -> int: ...
+    @property
+    def stack_bytes(self) -> int: ...
+    @property
+    def ptx_sha256(self) -> str: ...
+    @property
+    def cubin_sha256(self) -> str: ...
+    @property
+    def kernel_hash(self) -> str: ...
+    @property
+    def compiler(self) -> str: ...
+
+
+# --- manifest ----------------------------------------------------------------------------------------------------
+
+
+def manifest_text(name: str, files: Mapping[str, str]) -> str:
+    """manifest.json for `files` (manifest.json itself left out): sha256 of each, sorted by path."""
+    hashes = {path: _sha256(text.encode()) for path, text in sorted(files.items()) if path != MANIFEST}
+    return canonical_json(
+        {
+            "schema_version": MANIFEST_SCHEMA,
+            "name": name,
+            "generator": f"cluster-advisor {__version__}",
+            "files": hashes,
+        }
+    )
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def check_path(path: str) -> PurePosixPath:
+    """`path` as a relative path that stays inside the bundle. Raises BundleError BUNDLE_PATH."""
+    pure = PurePosixPath(path)
+    plain = path and not pure.is_absolute() and str(pure) == path and "\\" not in path and path.isprintable()
+    if not plain or any(part in (".", "..") for part in pure.parts):
+        raise BundleError(
+            "BUNDLE_PATH",
+            f"the bundle names the file {path!r}, which is not a plain path inside it",
+            fix="generate the bundle again",
+            numbers={"path": path},
+        )
+    return pure
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def read_bundle(folder: str | Path) -> Bundle:
+    """The bundle in `folder`, every file of its manifest checked.
+
+    Raises BundleError: BUNDLE_MISSING, BUNDLE_INCOMPLETE, BUNDLE_EDITED, BUNDLE_PATH, BUNDLE_SCHEMA.
+    """
+    folder = Path(folder)
+    if not folder.exists() and _aside(folder).is_dir():
+        with _output_errors(folder), _locked(folder.parent):
+            _recover(folder)
+    manifest, manifest_hash = _read_manifest(folder)
+    files: dict[str, str] = {}
+    for path, expected in manifest["files"].items():
+        content = _read_inside(folder, path)
+        if _sha256(content) != expected:
+            raise BundleError(
+                "BUNDLE_EDITED",
+                f"{folder / path} is not the file that was generated: its hash differs from manifest.json",
+                fix="generate the bundle again, or copy your changes to a folder of your own",
+                numbers={"file": path, "expected_sha256": expected, "found_sha256": _sha256(content)},
+            )
+        files[path] = content.decode()
+    for path in ("problem.yaml", "plan.json", "launch.json"):
+        if path not in files:
+            raise _incomplete(folder, path)
+    files[MANIFEST] = (folder / MANIFEST).read_text(encoding="utf-8")
+    try:
+        plan = Plan.model_validate_json(files["plan.json"])
+        launch = Launch.model_validate_json(files["launch.json"])
+    except ValidationError as error:
+        raise BundleError(
+            "BUNDLE_SCHEMA",
+            f"{folder}: {error.title} does not follow this version's schema: {error.errors()[0]['msg']}",
+            fix="generate the bundle again with this version",
+            numbers={"errors": error.error_count()},
+        ) from error
+    return Bundle(folder, str(manifest["name"]), files["problem.yaml"], plan, launch, files, manifest_hash)
+
+
+def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    try:
+        content = _read_inside(folder, MANIFEST)
+    except BundleError as error:
+        if error.code == "BUNDLE_INCOMPLETE":
+            raise BundleError(
+                "BUNDLE_MISSING",
+                f"{folder} is not a bundle: it has no {MANIFEST}",
+                fix="pass the folder that `advisor generate` wrote",
+                numbers={"folder": str(folder)},
+            ) from error
+        raise
+    try:
+        manifest = json.loads(content)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise _bad_manifest(folder, "it is not JSON") from error
+    if not isinstance(manifest, dict):
+        raise _bad_manifest(folder, "it is not an object")
+    if manifest.get("schema_version") != MANIFEST_SCHEMA:
+        raise BundleError(
+            "BUNDLE_SCHEMA",
+            f"{folder}: the manifest has schema version {manifest.get('schema_version')}, this version reads"
+            f" {MANIFEST_SCHEMA}",
+            fix="generate the bundle again with this version",
+            numbers={"found": manifest.get("schema_version"), "reads": MANIFEST_SCHEMA},
+        )
+    files = manifest.get("files")
+    if not isinstance(manifest.get("name"), str) or not isinstance(files, dict):
+        raise _bad_manifest(folder, "it lacks `name` or `files`")
+    if not all(isinstance(each, str) for each in files.values()):
+        raise _bad_manifest(folder, "a hash is not text")
+    return manifest, _sha256(content)
+
+
+def _bad_manifest(folder: Path, why: str) -> BundleError:
+    return BundleError(
+        "BUNDLE_EDITED",
+        f"{folder / MANIFEST} cannot be read: {why}",
+        fix="generate the bundle again",
+        numbers={"file": MANIFEST},
+    )
+
+
+def _read_inside(folder: Path, path: str) -> bytes:
+    """The bytes of a file of the bundle. A symbolic link on the way is refused: it could lead out of the folder."""
+    parts = check_path(path).parts
+    place = folder
+    for part in parts:
+        place = place / part
+        if place.is_symlink():
+            raise BundleError(
+                "BUNDLE_PATH",
+                f"{place} is a symbolic link; a bundle holds plain files",
+                fix="replace the link by the file, or generate the bundle again",
+                numbers={"path": path},
+            )
+    try:
+        return place.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise _incomplete(folder, path) from error
+    except OSError as error:
+        raise BundleError(
+            "BUNDLE_UNREADABLE",
+            f"{place} cannot be read: {error.strerror}",
+            fix="check the permissions",
+            numbers={"path": path},
+        ) from error
+
+
+def _incomplete(folder: Path, path: str) -> BundleError:
+    return BundleError(
+        "BUNDLE_INCOMPLETE",
+        f"{folder} lacks {path}",
+        fix="generate the bundle again",
+        numbers={"path": path},
+    )
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def write_bundle(folder: str | Path, rendered: RenderedBundle, *, replace_edited: bool = False) -> Path:
+    """Write `rendered` to `folder` and return the folder.
+
+    The files are staged beside the target and exchanged for it in one step, so that a crash at any moment leaves the
+    old bundle or the new one. The same content again changes nothing: what was built and validated stays. New content
+    drops it. Files that were edited by hand, or that no bundle has, are never overwritten.
+
+    Raises OutputError: OUTPUT_NOT_A_FOLDER, OUTPUT_NOT_WRITABLE, OUTPUT_NOT_A_BUNDLE, OUTPUT_FOREIGN_FILES,
+    OUTPUT_EDITED (unless `replace_edited`); BundleError BUNDLE_PATH.
+    """
+    folder = Path(folder).absolute()
+    paths = {path: check_path(path) for path in rendered.files}
+    if MANIFEST not in paths:
+        raise ValueError("a rendered bundle holds its manifest")
+    with _output_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.parent):
+            _recover(folder)
+            _clear_stale(folder.parent, folder.name)
+            if not _may_replace(folder, rendered, replace_edited):
+                return folder
+            staged = _staging(folder.parent, folder.name)
+            try:
+                for path, text in rendered.files.items():
+                    _write(staged / paths[path], text.encode())
+                _swap(staged, folder)
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+    return folder
+
+
+def _may_replace(folder: Path, rendered: RenderedBundle, replace_edited: bool) -> bool:
+    """False where the folder already holds exactly this bundle; raises where replacing it would lose something."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise OutputError(
+            "OUTPUT_NOT_A_FOLDER",
+            f"{folder} exists and is not a folder",
+            fix="pass another --output, or move the file away",
+            numbers={"path": str(folder)},
+        )
+    if not folder.exists():
+        return True
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    present = _present(folder)
+    if not present:
+        return True
+    if MANIFEST not in present:
+        raise OutputError(
+            "OUTPUT_NOT_A_BUNDLE",
+            f"{folder} holds files and is not a bundle",
+            fix="pass another --output",
+            numbers={"path": str(folder), "files": sorted(present)[:8]},
+        )
+    try:
+        old = read_bundle(folder).files
+    except BundleError as error:
+        if not replace_edited:
+            raise OutputError(
+                "OUTPUT_EDITED",
+                f"{folder} would be overwritten, but it is not as it was generated: {error.message}",
+                fix="move your copy away, or pass another --output",
+                numbers=error.numbers,
+            ) from error
+        old = {}
+    foreign = sorted(present - set(old) - set(rendered.files))
+    if foreign and not (replace_edited and not old):
+        raise OutputError(
+            "OUTPUT_FOREIGN_FILES",
+            f"{folder} holds files that are not of the bundle: {', '.join(foreign[:4])}",
+            fix="move them away, or pass another --output",
+            numbers={"path": str(folder), "files": foreign[:8]},
+        )
+    return dict(old) != dict(rendered.files)
+
+
+def _present(folder: Path) -> set[str]:
+    """Paths of the files in a bundle's folder, without what later steps derived."""
+    found = set()
+    for place in folder.rglob("*"):
+        parts = place.relative_to(folder).parts
+        if parts[0] in DERIVED or any(part in _DISPOSABLE for part in parts):
+            continue
+        if place.is_symlink() or not place.is_dir():
+            found.add("/".join(parts))
+    return found
+
+
+def _staging(parent: Path, name: str) -> Path:
+    """A fresh folder beside the target, for a caller that holds the lock."""
+    staged = Path(tempfile.mkdtemp(prefix=f".{name}.new-", dir=parent))
+    staged.chmod(0o755)
+    return staged
+
+
+def _clear_stale(parent: Path, name: str) -> None:
+    """Remove staging folders of writers that died: the caller holds the lock, so none of them is alive."""
+    for entry in list(os.scandir(parent)):
+        if entry.name.startswith(f".{name}.new-"):
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A file whose bytes are on disk before anything is renamed to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _swap(staged: Path, target: Path) -> None:
+    """Put `staged` in the place of `target`; the old content, if any, ends up at `staged` or is gone."""
+    if not target.exists():
+        staged.rename(target)
+    elif not _exchange(staged, target):
+        # No atomic exchange on this file system: between the two renames the old content waits under a name that
+        # `_recover` knows, so that a crash there is undone by the next reader or writer.
+        aside = _aside(target)
+        shutil.rmtree(aside, ignore_errors=True)
+        target.rename(aside)
+        staged.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
+    _sync_folder(target.parent)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders atomically (renameat2). False where the kernel or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    result = renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    if result == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+def _aside(target: Path) -> Path:
+    return target.parent / f".{target.name}.old"
+
+
+def _recover(folder: Path) -> None:
+    """Undo a write that died between its two renames, and clear what one left that died after them. The caller holds
+    the lock, so that no live write is between its renames."""
+    aside = _aside(folder)
+    if aside.is_dir():
+        if folder.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time among the bundles of a folder. The lock is on the folder itself: it leaves no file, and it
+    ends with its process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _output_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OutputError(
+            "OUTPUT_NOT_A_FOLDER",
+            f"{folder} cannot be a folder: {error.filename or folder} is a file",
+            fix="pass another --output",
+            numbers={"path": str(folder)},
+        ) from error
+    except OSError as error:
+        raise OutputError(
+            "OUTPUT_NOT_WRITABLE",
+            f"{folder} cannot be written: {error.strerror or error}",
+            fix="check the permissions and the free space, or pass another --output",
+            numbers={"path": str(folder), "errno": error.errno},
+        ) from error
+
+
+# --- building ----------------------------------------------------------------------------------------------------
+
+
+def units(bundle: Bundle | RenderedBundle) -> list[BuildUnit]:
+    """Every (kernel, target) of the launch file as a translation unit, in the order of launch.json."""
+    headers = {
+        path.removeprefix("include/"): text for path, text in bundle.files.items() if path.startswith("include/")
+    }
+    included = {
+        source: include_closure(bundle.files[source], headers.__getitem__)
+        for source in {kernel.source for kernel in bundle.launch.kernels}
+    }
+    return [
+        BuildUnit(
+            kernel_id=kernel.id,
+            target=target,
+            name=kernel.source,
+            source=bundle.files[kernel.source],
+            headers=included[kernel.source],
+            defines=kernel.defines,
+        )
+        for kernel in bundle.launch.kernels
+        for target in kernel.images
+    ]
+
+
+def include_closure(source: str, read: Callable[[str], str]) -> dict[str, str]:
+    """Every header that `source` includes by `#include "..."`, directly or through another, by name, sorted.
+
+    Names count from the include folder, also inside a header. `read` gives a header's text, or raises KeyError.
+    """
+    found: dict[str, str] = {}
+    waiting = _INCLUDE.findall(source)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = read(name)
+            waiting += _INCLUDE.findall(found[name])
+    return dict(sorted(found.items()))
+
+
+def write_build(bundle: Bundle, compiled: Mapping[tuple[str, str], CompiledImage]) -> Path:
+    """Write `build/`: the cubin and the PTX of every (kernel id, target), and build.json. Replaced as a whole.
+
+    Raises BundleError BUILD_INCOMPLETE where an image of launch.json is not among `compiled`, OutputError.
+    """
+    rows: list[dict[str, Any]] = []
+    folder = bundle.folder / BUILD
+    with _output_errors(folder), _locked(bundle.folder.parent):
+        _clear_stale(bundle.folder.parent, BUILD)
+        staged = _staging(bundle.folder.parent, BUILD)
+        try:
+            for kernel in bundle.launch.kernels:
+                for target, path in kernel.images.items():
+                    image = compiled.get((kernel.id, target))
+                    if image is None:
+                        raise BundleError(
+                            "BUILD_INCOMPLETE",
+                            f"{bundle.name}: the image {path} was not compiled",
+                            fix="build the bundle again",
+                            numbers={"kernel": kernel.id, "target": target},
+                        )
+                    cubin = staged / check_path(path).relative_to(BUILD)
+                    _write(cubin, image.cubin)
+                    _write(cubin.with_suffix(".ptx"), image.ptx.encode())
+                    rows.append(_build_row(kernel.id, target, path, image))
+            document = {"schema_version": 1, "manifest_hash": bundle.manifest_hash, "images": rows}
+            _write(staged / "build.json", canonical_json(document).encode())
+            _swap(staged, folder)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+    return folder
+
+
+def _build_row(kernel_id: str, target: str, path: str, image: CompiledImage) -> dict[str, Any]:
+    return {
+        "kernel_id": kernel_id,
+        "target": target,
+        "image": path,
+        "kernel_hash": image.kernel_hash,
+        "compiler": image.compiler,
+        "registers": image.registers,
+        "static_smem_bytes": image.static_smem_bytes,
+        "spill_bytes": image.spill_bytes,
+        "stack_bytes": image.stack_bytes,
+        "ptx_sha256": image.ptx_sha256,
+        "cubin_sha256": image.cubin_sha256,
+    }
+
+
+def read_build(bundle: Bundle) -> list[dict[str, Any]] | None:
+    """The rows of build.json, or None where the bundle is not built, or was built from another manifest.
+
+    Each row's cubin is there with the hash that the row gives, else BundleError BUILD_EDITED.
+    """
+    try:
+        document = json.loads(_read_inside(bundle.folder, f"{BUILD}/build.json"))
+    except BundleError as error:
+        if error.code == "BUNDLE_INCOMPLETE":
+            return None
+        raise
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise _bad_build(bundle, "build.json") from error
+    if not isinstance(document, dict) or document.get("manifest_hash") != bundle.manifest_hash:
+        return None
+    rows: list[dict[str, Any]] = document["images"]
+    for row in rows:
+        if _sha256(_read_inside(bundle.folder, row["image"])) != row["cubin_sha256"]:
+            raise _bad_build(bundle, row["image"])
+    return rows
+
+
+def _bad_build(bundle: Bundle, path: str) -> BundleError:
+    return BundleError(
+        "BUILD_EDITED",
+        f"{bundle.folder / BUILD}: {path} is not what was built",
+        fix="build the bundle again",
+        numbers={"file": path},
+    )

@@ -1,1 +1,24 @@
-"""Plan and evidence to Markdown and terminal. Imports only rooms below `report`."""
+"""Plan and evidence to Markdown, HTML and a terminal. Imports `records`; the plan is the only truth.
+
+`terminal` is not imported here: it needs rich, which only a terminal needs.
+"""
+
+from __future__ import annotations
+
+from advisor.records.evidence import Evidence
+from advisor.records.plan import Plan
+from advisor.report.content import blocks, reached
+from advisor.report.html import to_html
+from advisor.report.markdown import to_markdown
+
+__all__ = ["blocks", "reached", "render_html", "render_report"]
+
+
+def render_report(plan: Plan, evidence: Evidence | None = None) -> str:
+    """The report as Markdown. Without evidence it is the planned-rung report: the same plan gives the same bytes."""
+    return to_markdown(blocks(plan, evidence))
+
+
+def render_html(plan: Plan, evidence: Evidence | None = None) -> str:
+    """The report as one self-contained HTML page."""
+    return to_html(blocks(plan, evidence), f"{plan.problem.get('name', 'problem')} on {plan.target.name}")

@@ -1,0 +1,363 @@
+"""Plan and evidence to blocks: the five outputs, conclusion first.
+
+The plan is the only truth: this module arranges what the records hold, and counts cases; it computes no figure of its
+own. Imports `records` and the blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence
+from advisor.records.plan import Choice, Decision, Plan, Step
+from advisor.report.blocks import Block, Bullets, Cell, Code, Heading, Paragraph, Table, cell_text, named_numbers, words
+
+VERDICTS = {
+    "plan": "as asked",
+    "adjust": "adjusted: something that was asked for is changed, the findings say what",
+    "fallback": "fallback: the preferred kernel is not rendered or does not run here",
+    "refuse": "refused: nothing was rendered",
+    "noop": "nothing to launch",
+}
+EVIDENCE_WORDS = {
+    "user": "your data",
+    "queried": "queried from a live GPU",
+    "measured": "measured",
+    "derived": "derived by arithmetic",
+    "published": "published by the vendor",
+    "assumed": "assumed",
+}
+GATE_WORDS: dict[Gate, str] = {
+    "planned": "planned: arithmetic only, no kernel was built",
+    "rendered": "rendered: the source exists, it was not compiled",
+    "compiled": "compiled: PTX and cubin exist and hold the planned resources, they have not run",
+    "emulated": "emulated: the PTX ran on the CPU",
+    "ran": "ran",
+}
+
+
+def blocks(plan: Plan, evidence: Evidence | None = None) -> list[Block]:
+    """The whole report."""
+    return [
+        *_conclusion(plan, evidence),
+        *_evidence(plan, evidence),
+        *_artifacts(plan),
+        *_validation(plan, evidence),
+        *_risks(plan, evidence),
+        *_not_verified(plan, evidence),
+    ]
+
+
+# --- 1. conclusion ------------------------------------------------------------------------------------------------
+
+
+def _conclusion(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+    yield Heading(f"{plan.problem.get('name', 'problem')} on {plan.target.name}", 1)
+    yield Heading("1. Conclusion")
+    yield Paragraph(plan.conclusion, strong=True)
+    rows: list[tuple[Cell, ...]] = [("verdict", VERDICTS[plan.verdict]), ("problem", _problem_text(plan))]
+    source = "the GPU at hand" if plan.target.source == "device" else "a profile"
+    rows.append(("target", f"{plan.target.profile} ({plan.target.arch}), read from {source}"))
+    if plan.choice is not None:
+        rows += _choice_rows(plan.choice)
+        rows.append(("evidence reached", _reached_text(plan.choice, evidence)))
+    yield Table(("what", "value"), tuple(rows))
+    serious = [each for each in plan.findings if each.severity != "info"]
+    if serious:
+        yield Paragraph("What to know before using it:")
+        yield Bullets(tuple(f"{each.severity}: {each.message} [{each.code}]" for each in serious))
+
+
+def _problem_text(plan: Plan) -> str:
+    p = plan.problem
+    types = "/".join(_dtype(p, each) for each in "abd")
+    batch = f", batch {p['batch']}" if p.get("batch", 1) != 1 else ""
+    if "m" not in p:
+        return str(p.get("kind", "unknown"))
+    return f"{p.get('kind')} m={p['m']} n={p['n']} k={p['k']}{batch}, a/b/d {types}"
+
+
+def _dtype(problem: Mapping[str, Any], name: str) -> str:
+    return str(problem.get(name, {}).get("dtype", problem.get("dtype", "?")))
+
+
+def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
+    x, y, z = choice.cluster
+    cluster = "none (one CTA)" if x * y * z == 1 else f"{x} x {y} x {z}"
+    work = choice.work
+    extras = [f"{work.mma_ctas}-CTA MMA"] if work.mma_ctas > 1 else []
+    extras += [
+        f"multicast of {n.upper()} to {c} CTAs" for n, c in (("a", work.multicast.a), ("b", work.multicast.b)) if c > 1
+    ]
+    extras += [f"{work.split_k} K slices"] if work.split_k > 1 else []
+    extras += ["swapped operands"] if work.swap_ab else []
+    fit = choice.residency
+    source = "queried" if fit.queried else "derived"
+    p = choice.prediction
+    return [
+        ("kernel", choice.kernel_id),
+        ("cluster", cluster + (", non-portable size" if choice.nonportable else "")),
+        ("tile per CTA, per cluster", f"{_extent(choice.tile.cta)}, {_extent(choice.tile.cluster)} (M x N x K)"),
+        ("schedule", choice.schedule.replace("_", " ") + ("; " + ", ".join(extras) if extras else "")),
+        ("grid", f"{cell_text(choice.grid_blocks)} blocks = {cell_text(choice.grid_clusters)} clusters"),
+        ("per CTA", f"{choice.threads} threads, {choice.stages} stages, {cell_text(choice.smem_bytes)} bytes of SMEM"),
+        ("resident", f"{fit.max_active_clusters} clusters on {fit.sms_used} SMs, {fit.sms_idle} idle ({source})"),
+        (
+            "predicted",
+            f"{cell_text(p.time_us)} us ({cell_text(p.low_us)} to {cell_text(p.high_us)}), limited by {p.bound}",
+        ),
+    ]
+
+
+def _extent(tile: tuple[int, int, int]) -> str:
+    return " x ".join(map(str, tile))
+
+
+def reached(kernel_id: str, evidence: Evidence | None) -> Gate:
+    """The highest rung that any image of the kernel reached. A twin never raises it."""
+    if evidence is None:
+        return "planned"
+    own = [row.reached for row in evidence.gates if _serves(row, kernel_id)]
+    return max(own, key=GATES.index, default="planned")
+
+
+def _serves(row: KernelEvidence, kernel_id: str) -> bool:
+    return row.twin_of is None and row.kernel_id in (kernel_id, f"{kernel_id}_main")
+
+
+def _reached_text(choice: Choice, evidence: Evidence | None) -> str:
+    gate = reached(choice.kernel_id, evidence)
+    if gate == "ran" and evidence is not None and evidence.chip is not None:
+        return f"ran on {evidence.chip.name}, driver {evidence.chip.driver}"
+    return GATE_WORDS[gate]
+
+
+# --- 2. evidence --------------------------------------------------------------------------------------------------
+
+
+def _evidence(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+    yield Heading("2. Evidence")
+    rows: list[tuple[Cell, ...]] = []
+    for step in plan.steps:
+        for decision in step.decisions:
+            for reason in decision.because:
+                rows.append((step.step, EVIDENCE_WORDS[reason.evidence], reason.text, named_numbers(reason.numbers)))
+    if rows:
+        order = list(EVIDENCE_WORDS.values())
+        rows.sort(key=lambda row: (order.index(str(row[1])), row[0]))
+        yield Paragraph("Every reason of the decision, by the kind of evidence behind it.")
+        yield Table(("step", "evidence", "reason", "numbers"), tuple(rows))
+    else:
+        yield Paragraph("No decision was taken, so there are no reasons to list.")
+    if evidence is None:
+        if plan.choices:
+            yield Paragraph("No kernel of this plan was built for this report: every rung stands at planned.")
+        return
+    yield from _gates(evidence)
+
+
+def _gates(evidence: Evidence) -> Iterator[Block]:
+    if evidence.chip is not None:
+        cc = ".".join(map(str, evidence.chip.compute_capability))
+        yield Paragraph(f"Validated on {evidence.chip.name}, compute capability {cc}, driver {evidence.chip.driver}.")
+    elif evidence.not_run_reason:
+        yield Paragraph(f"Nothing ran: {evidence.not_run_reason}")
+    rows: list[tuple[Cell, ...]] = []
+    for row in evidence.gates:
+        results = {gate.gate: gate.result for gate in row.gates}
+        twin = f" (traced twin of {row.twin_of})" if row.twin_of else ""
+        cells = tuple(results.get(gate, "-").replace("_", " ") for gate in GATES[1:])
+        rows.append((row.kernel_id + twin, row.image, row.kernel_hash[:12], *cells))
+    if rows:
+        yield Table(("kernel", "image", "kernel hash", *GATES[1:]), tuple(rows), "Gates that each kernel passed")
+    failed = [(row, gate) for row in evidence.gates for gate in row.gates if gate.result == "fail"]
+    if failed:
+        yield Bullets(tuple(f"{row.kernel_id} for {row.image} failed at {g.gate}: {g.reason}" for row, g in failed))
+    compiled = tuple(_compiled_row(row) for row in evidence.gates if _facts_of(row, "compiled"))
+    if compiled:
+        yield Table(
+            ("kernel", "image", "compiler", "registers", "static SMEM bytes", "spill bytes"),
+            compiled,
+            "What was compiled",
+        )
+    if evidence.residency:
+        yield Table(
+            ("kernel", "cluster size", "predicted", "queried"),
+            tuple((r.kernel_id, r.cluster_size, r.predicted, r.queried) for r in evidence.residency),
+            "Resident clusters, predicted against queried",
+        )
+
+
+def _facts_of(row: KernelEvidence, gate: Gate) -> dict[str, Any]:
+    return next((each.facts for each in row.gates if each.gate == gate), {})
+
+
+def _compiled_row(row: KernelEvidence) -> tuple[Cell, ...]:
+    facts = _facts_of(row, "compiled")
+    names = ("compiler", "registers", "static_smem_bytes", "spill_bytes")
+    return (row.kernel_id, row.image, *(facts.get(name) for name in names))
+
+
+# --- 3. the nine steps --------------------------------------------------------------------------------------------
+
+
+def _artifacts(plan: Plan) -> Iterator[Block]:
+    yield Heading("3. The nine steps")
+    if not plan.steps:
+        yield Paragraph("The plan ended before the first step.")
+    for step in plan.steps:
+        yield Heading(f"Step {step.step}: {words(step.name)}", 3)
+        for decision in step.decisions:
+            yield from _decision(decision)
+        yield from _artifact(step)
+
+
+def _decision(decision: Decision) -> Iterator[Block]:
+    yield Paragraph(f"{decision.question} {decision.choice}", strong=True)
+    if decision.because:
+        yield Bullets(tuple(f"{reason.text} ({EVIDENCE_WORDS[reason.evidence]})" for reason in decision.because))
+    if decision.rejected:
+        rows = tuple(
+            (each.option, _margin(each.margin), each.reason + (f" [{each.code}]" if each.code else ""))
+            for each in decision.rejected
+        )
+        yield Table(("rejected", "slower by", "reason"), rows)
+
+
+def _margin(margin: float | None) -> str:
+    return "not legal" if margin is None else f"{margin:.1%}"
+
+
+def _artifact(step: Step) -> Iterator[Block]:
+    """Tables of the artifact under their names; plain facts together in one table before them."""
+    tables = {name: value for name, value in step.artifact.items() if _is_table(value)}
+    facts = {name: value for name, value in step.artifact.items() if name not in tables}
+    if facts:
+        rows = tuple((words(name), _value(value)) for name, value in facts.items())
+        yield Table(("fact", "value"), rows)
+    for name, table in tables.items():
+        columns = tuple(words(each) for each in table["columns"])
+        yield Table(columns, tuple(tuple(_value(cell) for cell in row) for row in table["rows"]), words(name))
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and set(value) >= {"columns", "rows"}
+
+
+def _value(value: object) -> Cell:
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, dict):
+        return named_numbers(value)
+    if isinstance(value, (list, tuple)):
+        numeric = all(isinstance(each, (int, float)) for each in value)
+        return (" x " if numeric and len(value) <= 3 else ", ").join(str(_value(each)) for each in value)
+    return str(value)
+
+
+# --- 4. minimal validation ----------------------------------------------------------------------------------------
+
+
+def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+    yield Heading("4. Minimal validation")
+    if plan.experiment is not None:
+        experiment = plan.experiment
+        yield Paragraph(experiment.question, strong=True)
+        yield Paragraph(f"Hypothesis: {experiment.hypothesis}")
+        yield Code(experiment.command, "sh")
+        yield Bullets((f"confirmed if {experiment.confirms_if}", f"refuted if {experiment.refutes_if}"))
+    else:
+        yield Paragraph("There is no choice to test, so no experiment could prove it wrong.")
+    if plan.alternatives:
+        rows = tuple(
+            (each.label, each.choice.kernel_id, f"{each.margin:.1%}", each.choice.prediction.time_us)
+            for each in plan.alternatives
+        )
+        yield Table(("alternative", "kernel", "slower by", "predicted us"), rows, "Runners-up")
+    if evidence is not None:
+        yield from _cases(evidence)
+
+
+def _cases(evidence: Evidence) -> Iterator[Block]:
+    if not evidence.cases:
+        if evidence.not_run_reason:
+            yield Paragraph(f"No case ran: {evidence.not_run_reason}")
+        return
+    counts = Counter(case.verdict for case in evidence.cases)
+    summary = ", ".join(f"{count} {words(verdict)}" for verdict, count in sorted(counts.items()))
+    yield Paragraph(f"{len(evidence.cases)} cases: {summary}.")
+    yield Table(
+        ("case", "kernel", "verdict", "launches", "worst error / bound", "us", "of the library"),
+        tuple(_case_row(case) for case in evidence.cases),
+    )
+    bad = [case for case in evidence.cases if case.verdict not in ("correct", "not_run")]
+    if bad:
+        yield Bullets(tuple(f"{case.name} on {case.kernel_id}: {words(case.verdict)}. {case.detail}" for case in bad))
+    if evidence.experiment:
+        rows = tuple((words(name), _value(value)) for name, value in evidence.experiment.items())
+        yield Table(("experiment", "result"), rows)
+
+
+def _case_row(case: CaseResult) -> tuple[Cell, ...]:
+    worst = case.worst
+    ratio: Cell = None
+    if worst is not None:
+        shown = worst.error if isinstance(worst.error, str) else f"{worst.error:.3g}"
+        ratio = f"{shown} / {worst.bound:.3g}"
+    timing = case.timing
+    time_us, share = (None, None) if timing is None else (timing.median_us, timing.ratio)
+    return (case.name, case.kernel_id, words(case.verdict), case.launches, ratio, time_us, share)
+
+
+# --- 5. risks and fallback ----------------------------------------------------------------------------------------
+
+
+def _risks(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+    yield Heading("5. Risks and fallback")
+    if plan.choices:
+        yield Paragraph("The first rung whose condition holds runs.")
+        columns = ("rung", "kernel", "planned for", "predicted us", "evidence", "runs when")
+        yield Table(columns, tuple(_rung_row(n, each, evidence) for n, each in enumerate(plan.choices, 1)))
+    for choice in plan.choices:
+        yield from _residency(choice)
+    if plan.findings:
+        findings = tuple((each.severity, each.code, each.message) for each in plan.findings)
+        yield Table(("severity", "code", "finding"), findings, "Findings")
+        yield Paragraph("`advisor explain CODE` prints the page of a code.")
+
+
+def _rung_row(number: int, choice: Choice, evidence: Evidence | None) -> tuple[Cell, ...]:
+    gate = reached(choice.kernel_id, evidence)
+    return (number, choice.kernel_id, choice.profile, choice.prediction.time_us, gate, choice.trigger)
+
+
+def _residency(choice: Choice) -> Iterator[Block]:
+    source = "queried" if choice.residency.queried else "derived"
+    rows = tuple(
+        (r.cluster_size, r.max_active_clusters, r.sms_used, r.sms_idle, "opt-in" if r.nonportable else "portable")
+        for r in choice.residency.by_cluster_size
+    )
+    if rows:
+        caption = f"Residency of {choice.kernel_id} by cluster size ({source})"
+        yield Table(("cluster size", "clusters resident", "SMs used", "SMs idle", "size is"), rows, caption)
+
+
+# --- 6. not verified ----------------------------------------------------------------------------------------------
+
+
+def _not_verified(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+    yield Heading("Not verified")
+    items = list(plan.not_verified)
+    if evidence is not None:
+        for row in evidence.gates:
+            items += [
+                f"{row.kernel_id} for {row.image}: {g.gate} was not run: {g.reason}"
+                for g in row.gates
+                if g.result == "not_run"
+            ]
+    if items:
+        yield Bullets(tuple(dict.fromkeys(items)))
+    else:
+        yield Paragraph("Nothing was launched, so nothing is left to verify.")

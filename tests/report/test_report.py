@@ -1,0 +1,159 @@
+"""The report says what the plan and the evidence say, in the order a reader needs, in three renderings."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from advisor.records.evidence import Evidence
+from advisor.records.plan import Plan
+from advisor.report import blocks, reached, render_html, render_report
+from advisor.report.blocks import Table, cell_text
+from advisor.report.terminal import print_blocks
+
+
+def test_the_five_outputs_stand_in_order_with_the_conclusion_first(plan: Plan) -> None:
+    headings = re.findall(r"^## (.*)$", render_report(plan), re.MULTILINE)
+    assert headings == [
+        "1. Conclusion",
+        "2. Evidence",
+        "3. The nine steps",
+        "4. Minimal validation",
+        "5. Risks and fallback",
+        "Not verified",
+    ]
+
+
+def test_the_same_plan_gives_the_same_bytes(plan: Plan) -> None:
+    again = Plan.model_validate_json(plan.model_dump_json())
+    assert render_report(plan) == render_report(again)
+
+
+def test_every_number_of_the_report_is_in_the_plan(plan: Plan) -> None:
+    """The report adds no figure of its own: beside counts of rows it prints what the plan holds."""
+    text = render_report(plan)
+    known = {cell_text(float(each)) for each in re.findall(r"\d+(?:\.\d+)?", plan.model_dump_json())}
+    shown = set(re.findall(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\w)", text))
+    headings = {str(n) for n in range(10)}
+    same_in_percent_or_short = {"8.1%", "1,632"}
+    assert shown - known - headings - same_in_percent_or_short == set()
+
+
+def test_without_evidence_nothing_is_above_planned(plan: Plan) -> None:
+    text = render_report(plan)
+    assert "planned: arithmetic only" in text
+    assert "| evidence reached | planned" in text
+    assert "| compiled |" not in text
+    assert reached("sm90_static_2x1x1", None) == "planned"
+
+
+def test_evidence_names_the_chip_and_the_driver(plan: Plan, evidence: Evidence) -> None:
+    assert "ran on NVIDIA H200, driver 580.1" in render_report(plan, evidence)
+
+
+def test_a_traced_twin_never_raises_the_shipped_kernel(evidence: Evidence) -> None:
+    assert reached("portable_one_tile", evidence) == "compiled"
+
+
+def test_a_case_that_failed_is_named_with_its_detail(plan: Plan, evidence: Evidence) -> None:
+    text = render_report(plan, evidence)
+    assert "2 cases: 1 correct, 1 timeout." in text
+    assert "k_short on sm90_static_2x1x1: timeout. no answer after 20 s" in text
+
+
+def test_what_did_not_run_is_listed_as_not_verified(plan: Plan, evidence: Evidence) -> None:
+    tail = render_report(plan, evidence).split("## Not verified")[1]
+    assert "no kernel ran on any GPU" in tail
+    assert "portable_one_tile for sm_100: ran was not run" in tail
+
+
+def test_the_experiment_and_its_command_are_in_the_planned_report(plan: Plan) -> None:
+    text = render_report(plan)
+    assert "```sh\nadvisor validate generated/mlp_up --device cuda --experiment ab\n```" in text
+    assert "refuted if the ratio is above 1" in text
+
+
+def test_residency_shows_idle_sms_by_cluster_size(plan: Plan) -> None:
+    assert "| 16 | 6 | 96 | 36 | opt-in |" in render_report(plan)
+
+
+def test_a_cell_with_a_pipe_does_not_break_its_table(plan: Plan) -> None:
+    assert "L2 \\| bound" in render_report(plan)
+
+
+def test_markup_in_text_stays_text(plan: Plan) -> None:
+    hostile = plan.model_copy(update={"conclusion": "<script>alert(1)</script> **x** [red]y[/red]"})
+    assert "<script>" not in render_html(hostile)
+    assert "\\<script>" in render_report(hostile)
+    stream = io.StringIO()
+    print_blocks(blocks(hostile), Console(file=stream, width=100))
+    assert "[red]y[/red]" in stream.getvalue()
+
+
+def test_a_refusal_reads_as_one(plan: Plan) -> None:
+    refused = plan.model_copy(
+        update={"verdict": "refuse", "choices": [], "choice": None, "experiment": None, "alternatives": []}
+    )
+    text = render_report(refused)
+    assert "refused: nothing was rendered" in text
+    assert "predicted" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_terminal_rendering_fits_its_width_and_breaks_no_word(plan: Plan, evidence: Evidence, width: int) -> None:
+    stream = io.StringIO()
+    print_blocks(blocks(plan, evidence), Console(file=stream, width=width))
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert max(len(line) for line in lines if "advisor validate" not in line) <= width
+    assert any("sm90_static_2x1x1" in line for line in lines)
+    assert any("CLUSTER_OCCUPANCY" in line for line in lines)
+
+
+class _Balance(HTMLParser):
+    VOID = frozenset(["meta"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_refers_to_nothing_outside(plan: Plan, evidence: Evidence) -> None:
+    page = render_html(plan, evidence)
+    parser = _Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert "http" not in page
+    assert page.count("<h2>") == 6
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (9999, "9999"),
+        (1048576, "1,048,576"),
+        (0.123456, "0.1235"),
+        (3.0, "3"),
+        (123456.78, "123,456.8"),
+        ([2, 1, 1], "2 x 1 x 1"),
+        ({"a_b": 1}, "a b = 1"),
+    ],
+)
+def test_cells_are_written_the_same_everywhere(value: object, text: str) -> None:
+    assert cell_text(value) == text
+
+
+def test_columns_of_numbers_align_right() -> None:
+    assert Table(("a", "b", "c"), (("x", 1, None), ("y", None, None))).numeric == (False, True, False)

@@ -1,0 +1,785 @@
+"""The wgmma family (sm_90a): footprint, barriers, limits and kernel specs. Imports `problem`, `records` and `tma`.
+
+One warpgroup produces through TMA, one or two consume with wgmma. Everything that the planner charges, the launch
+file asks for and the kernel lays out comes from the functions here; the template is `kernels/gemm_sm90.cu.j2`.
+
+Names: M, N and K, tiles and operands A and B are those of the MMA. With `swap_ab` the MMA's A is the caller's B and M
+runs along the caller's n; `MmaView` is the one place that turns one into the other.
+
+Sources: PTX ISA, wgmma (shapes, majors, descriptors), setmaxnreg, mbarrier, cp.async.bulk.tensor; cuTensorMapEncodeTiled.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from advisor.kinds.gemm import tma
+from advisor.problem.gemm import TORCH_NAME, GemmProblem, Matrix
+from advisor.records.candidate import Candidate, Resources, Schedule
+from advisor.records.launch import (
+    Kernel,
+    KernelSpec,
+    LaunchAttributes,
+    Param,
+    PtrParam,
+    ScalarParam,
+    ScratchParam,
+    Swizzle,
+    TensorMapParam,
+    Value,
+)
+from advisor.records.rows import BarrierRow, Violation
+
+TEMPLATE = "kernels/gemm_sm90.cu.j2"
+SOURCE = "kernel_sm90.cu"
+TARGET = "sm_90a"
+ENTRY = "gemm_sm90"
+REDUCE_ENTRY = "gemm_sm90_reduce"
+HEADERS = (
+    "activation.cuh",
+    "epilogue.cuh",
+    "numbers.cuh",
+    "operand.cuh",
+    "pipeline.cuh",
+    "raster.cuh",
+    "scheduler.cuh",
+    "split_k.cuh",
+    "split_k_reduce.cuh",
+    "types.cuh",
+)
+
+TILE_M = (64, 128, 256)
+TILE_N = (8, 16, 32, 64, 96, 128, 192, 256)
+CLUSTER_EXTENTS = (1, 2, 4, 8, 16)
+MAX_CLUSTER = 16
+MIN_STAGES, MAX_STAGES = 2, 8
+CLUSTER_SLICES = (2, 4, 8)  # K slices of one cluster, summed over DSMEM
+MAX_SCRATCH_SLICES = 16
+SCHEDULES: tuple[Schedule, ...] = ("one_tile", "static", "ticket")
+
+K_BYTES = 128  # one K step of a stage: the width of the swizzle
+ROWS_PER_WGMMA = 64
+WARPGROUP = 128  # threads
+BARRIER_BYTES = 8
+REGISTERS_PER_SM = 65536
+REDUCE_THREADS = 256
+REDUCE_REGISTERS = 64  # __launch_bounds__(256, 4)
+# Accumulators of a thread: what is left of a consumer's registers for addresses, descriptors and the epilogue.
+MAX_ACCUMULATORS = 128
+MAX_PROMOTED_ACCUMULATORS = 192  # the sums of a stage and the sums so far
+
+ELEMENT = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2", "fp32": "float"}
+STORED_BYTES = 2  # of an element of D that TMA stores
+COLUMNS_SWIZZLE: dict[int, Swizzle] = {128: "128B", 64: "64B", 32: "32B", 16: "none"}  # by bytes of a box line
+
+
+@dataclass(frozen=True, slots=True)
+class MmaView:
+    """The problem as the MMA sees it. Strings are the caller's names: expressions of launch.json are made of them."""
+
+    m: str
+    n: str
+    a: Literal["a", "b"]  # the caller's operand that is the MMA's A
+    b: Literal["a", "b"]
+    a_k_major: bool
+    b_k_major: bool
+    c_n_major: bool
+    d_n_major: bool
+    bias: Literal["none", "row", "col"]
+
+
+def mma_view(p: GemmProblem, c: Candidate) -> MmaView:
+    """The problem in the candidate's coordinates. D^T = B^T A^T: a swap exchanges operands, majors and bias."""
+    a_k_major, b_k_major = p.a.major == "k", p.b.major == "k"
+    bias = p.epilogue.bias
+    if not c.work.swap_ab:
+        return MmaView("m", "n", "a", "b", a_k_major, b_k_major, p.c.major == "n", p.d.major == "n", bias)
+    flipped: dict[str, Literal["none", "row", "col"]] = {"none": "none", "row": "col", "col": "row"}
+    return MmaView("n", "m", "b", "a", b_k_major, a_k_major, p.c.major == "m", p.d.major == "m", flipped[bias])
+
+
+def consumers(c: Candidate) -> int:
+    """Consumer warpgroups: one for 64 rows, two from 128 on."""
+    return 1 if c.tile[0] <= ROWS_PER_WGMMA else 2
+
+
+def threads(tile_m: int) -> int:
+    """Threads of a CTA whose tile has `tile_m` rows: the producer's warpgroup and the consumers'."""
+    return WARPGROUP * (2 if tile_m <= ROWS_PER_WGMMA else 3)
+
+
+def tile_k(p: GemmProblem) -> int:
+    """K elements of one stage: 128 bytes."""
+    return K_BYTES // p.a.element_bytes
+
+
+def slices_in_cluster(c: Candidate) -> bool:
+    return c.cluster[2] > 1
+
+
+def slices_in_scratch(c: Candidate) -> bool:
+    return c.work.split_k > 1 and c.cluster[2] == 1
+
+
+def stores_through_tma(p: GemmProblem) -> bool:
+    """16-bit D of proven alignment leaves through TMA; everything else through ordinary stores."""
+    return p.d.element_bytes == STORED_BYTES and tma.store_through_tma(p)
+
+
+def promotes(p: GemmProblem) -> bool:
+    """Whether the sums of each stage are added up in registers: fp8 tensor cores keep about 14 bits of a sum."""
+    return p.is_fp8 and p.accumulate == "precise"
+
+
+# --- footprint ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPlan:
+    """Registers of a thread. `launch` is what the compiler is held to (launch bounds of `threads` and `ctas_per_sm`);
+    `setmaxnreg` moves it to the roles, which together hold no more than the launch does."""
+
+    ctas_per_sm: int
+    launch: int
+    producer: int
+    consumer: int
+
+
+def register_plan(c: Candidate) -> RegisterPlan:
+    if consumers(c) == 1:  # half an SM: 256 x 128 registers, so that two small CTAs can share one
+        return RegisterPlan(ctas_per_sm=2, launch=128, producer=40, consumer=216)
+    return RegisterPlan(ctas_per_sm=1, launch=168, producer=40, consumer=232)
+
+
+def stage_bytes(c: Candidate) -> tuple[int, int]:
+    """(A, B) bytes of one stage."""
+    return c.tile[0] * K_BYTES, c.tile[1] * K_BYTES
+
+
+def chunk_columns(c: Candidate) -> int:
+    """Columns that the epilogue finishes and stores at a time."""
+    return math.gcd(c.tile[1], 64)
+
+
+def store_bytes(p: GemmProblem, c: Candidate) -> int:
+    """Two buffers of a chunk, 64 rows each, for every consumer warpgroup; none where D is stored from registers."""
+    if not stores_through_tma(p) or slices_in_scratch(c):
+        return 0
+    return consumers(c) * 2 * ROWS_PER_WGMMA * chunk_columns(c) * STORED_BYTES
+
+
+def barrier_bytes(c: Candidate) -> int:
+    """full and empty of every stage; full and empty of the ticket, and its slot."""
+    return (2 * c.stages + (3 if c.schedule == "ticket" else 0)) * BARRIER_BYTES
+
+
+def resources(p: GemmProblem, c: Candidate) -> Resources:
+    """What one CTA occupies. The parts lie in this order, without gaps: those before the barriers are multiples of
+    1024 bytes, the alignment of a 128-byte swizzle."""
+    a_bytes, b_bytes = stage_bytes(c)
+    parts = (
+        ("a", c.stages * a_bytes),
+        ("b", c.stages * b_bytes),
+        ("store", store_bytes(p, c)),
+        ("barriers", barrier_bytes(c)),
+    )
+    return Resources(
+        threads=c.threads,
+        registers=register_plan(c).launch,
+        static_smem_bytes=0,
+        dynamic_smem_bytes=sum(size for _, size in parts),
+        tmem_columns=0,
+        smem_parts=parts,
+    )
+
+
+def stages_that_fit(p: GemmProblem, c: Candidate, smem_bytes: int) -> int:
+    """The most stages, at most 8, of a candidate like `c` whose CTA takes `smem_bytes` or less; below 2 none fit."""
+    empty = resources(p, replace(c, stages=0)).dynamic_smem_bytes
+    stage = sum(stage_bytes(c)) + 2 * BARRIER_BYTES
+    return max(0, min(MAX_STAGES, (smem_bytes - empty) // stage))
+
+
+def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
+    """Every barrier of the kernel, with the arithmetic of its counts."""
+    x, y, z = c.cluster
+    size, warps = c.cluster_size, 4 * consumers(c)
+    senders = x + y - 1
+    a_bytes, b_bytes = stage_bytes(c)
+    rows = [
+        BarrierRow(
+            name="full",
+            scope="cta" if senders == 1 else "cluster",
+            count=c.stages,
+            arrivals=1,
+            arrivals_from="the CTA's own producer, with expect_tx",
+            tx_bytes=a_bytes + b_bytes,
+            phases="once a K block: both operand tiles have landed, whoever sent them",
+            failure="too few bytes: wgmma reads what has not landed; too many: the consumers hang",
+        ),
+        BarrierRow(
+            name="empty",
+            scope="cta" if senders == 1 else "cluster",
+            count=c.stages,
+            arrivals=warps * senders,
+            arrivals_from=f"{warps} consumer warps x {senders} CTAs of this one's row and column (x {x} + y {y} - 1)",
+            tx_bytes=0,
+            phases="once a K block: every CTA that this one's copies reach has read the stage",
+            failure="too low: a copy overwrites a stage that a peer still reads; too high: the producer hangs",
+        ),
+    ]
+    if c.schedule == "ticket":
+        readers = (1 + warps) * size
+        rows += [
+            BarrierRow(
+                name="ticket_full",
+                scope="cta" if size == 1 else "cluster",
+                count=1,
+                arrivals=1,
+                arrivals_from="the ticket warp of CTA 0, after it wrote this CTA's slot",
+                tx_bytes=0,
+                phases="once a ticket",
+                failure="a reader takes the tile before",
+            ),
+            BarrierRow(
+                name="ticket_empty",
+                scope="cta" if size == 1 else "cluster",
+                count=1,
+                arrivals=readers,
+                arrivals_from=f"(1 producer warp + {warps} consumer warps) x {size} CTAs, at CTA 0",
+                tx_bytes=0,
+                phases="once a ticket: every reading warp of every CTA has read it",
+                failure="too low: a slot is overwritten unread, and the CTAs of a cluster part; too high: no more work",
+            ),
+        ]
+    if stores_through_tma(p) and not slices_in_scratch(c):
+        rows.append(
+            BarrierRow(
+                name="store",
+                scope="warpgroup",
+                count=consumers(c),
+                arrivals=WARPGROUP,
+                arrivals_from="the threads of one consumer warpgroup",
+                tx_bytes=0,
+                phases="once a chunk of D: it lies in shared memory, and the other buffer has drained",
+                failure="TMA stores what has not been written",
+            )
+        )
+    if slices_in_cluster(c):
+        rows += [
+            BarrierRow(
+                name="consumers",
+                scope="cta",
+                count=1,
+                arrivals=WARPGROUP * consumers(c),
+                arrivals_from=f"the threads of {consumers(c)} consumer warpgroups",
+                tx_bytes=0,
+                phases="once a tile: no wgmma reads the ring any more, partial sums may overwrite it",
+                failure="partial sums overwrite operands that the other warpgroup still multiplies",
+            ),
+            _cluster_row(c, "partials", 2, "twice a tile: all partial sums are written; all of them are read"),
+        ]
+    if size > 1:
+        rows += [
+            _cluster_row(c, "start", 1, "once, before the first remote access"),
+            _cluster_row(c, "exit", 1, "once, before every thread's exit"),
+        ]
+    return rows
+
+
+def _cluster_row(c: Candidate, name: str, count: int, phases: str) -> BarrierRow:
+    return BarrierRow(
+        name=name,
+        scope="cluster",
+        count=count,
+        arrivals=c.threads * c.cluster_size,
+        arrivals_from=f"{c.threads} threads x {c.cluster_size} CTAs (barrier.cluster)",
+        tx_bytes=0,
+        phases=phases,
+        failure="memory of a CTA is used before it runs or after it has gone",
+    )
+
+
+# --- what the family cannot do -----------------------------------------------------------------------------------
+
+
+def violations(p: GemmProblem, c: Candidate) -> list[Violation]:
+    """Every clause of this family that the candidate breaks. What depends on a device (SMEM, residency, the limit of
+    the cluster size) is the planner's."""
+    return [
+        *_shape_violations(p, c),
+        *_cluster_violations(c),
+        *_split_violations(c),
+        *_operand_violations(p, c),
+        *_accumulator_violations(p, c),
+    ]
+
+
+def _shape_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
+    found = []
+    m, n, k = c.tile
+    if m not in TILE_M or n not in TILE_N:
+        found.append(
+            Violation(
+                "SM90_TILE",
+                f"a tile of {m} x {n}: wgmma tiles have M of {_either(TILE_M)} and N of {_either(TILE_N)}",
+                {"tile_m": m, "tile_n": n},
+            )
+        )
+    if k != tile_k(p):
+        found.append(
+            Violation(
+                "SM90_TILE_K",
+                f"a K step of {k} elements: a stage holds {K_BYTES} bytes of K, {tile_k(p)} elements of {p.a.dtype}",
+                {"tile_k": k, "needed": tile_k(p)},
+            )
+        )
+    if c.threads != threads(m):
+        found.append(
+            Violation(
+                "SM90_THREADS",
+                f"{c.threads} threads: a tile of {m} rows has a producer and {consumers(c)} consumer warpgroups, "
+                f"{threads(m)} threads",
+                {"threads": c.threads, "needed": threads(m)},
+            )
+        )
+    if not MIN_STAGES <= c.stages <= MAX_STAGES:
+        found.append(
+            Violation(
+                "SM90_STAGES",
+                f"{c.stages} stages: the ring has {MIN_STAGES} to {MAX_STAGES}",
+                {"stages": c.stages, "min": MIN_STAGES, "max": MAX_STAGES},
+            )
+        )
+    if c.schedule not in SCHEDULES:
+        found.append(
+            Violation(
+                "CLC_UNSUPPORTED",
+                f"schedule {c.schedule}: Hopper has no Cluster Launch Control; it has {_either(SCHEDULES)}",
+                {"schedule": c.schedule},
+            )
+        )
+    return found
+
+
+def _cluster_violations(c: Candidate) -> list[Violation]:
+    found = []
+    x, y, z = c.cluster
+    if x not in CLUSTER_EXTENTS or y not in CLUSTER_EXTENTS or c.cluster_size > MAX_CLUSTER:
+        found.append(
+            Violation(
+                "CLUSTER_SHAPE",
+                f"cluster {x}x{y}x{z}: x and y are {_either(CLUSTER_EXTENTS)} and their product with z at most "
+                f"{MAX_CLUSTER}",
+                {"cluster": [x, y, z], "max": MAX_CLUSTER},
+            )
+        )
+    if (c.work.multicast_a, c.work.multicast_b) != (y, x):
+        found.append(
+            Violation(
+                "MULTICAST_SHAPE",
+                f"multicast of A to {c.work.multicast_a} and of B to {c.work.multicast_b} CTAs: in a cluster of "
+                f"{x}x{y}x{z} one load of A serves the {y} along y, one of B the {x} along x",
+                {"multicast_a": c.work.multicast_a, "multicast_b": c.work.multicast_b, "cluster": [x, y, z]},
+            )
+        )
+    if c.work.mma_ctas != 1:
+        found.append(Violation("NO_CTA_PAIR", "wgmma works within one CTA", {"mma_ctas": c.work.mma_ctas}))
+    if c.work.preferred_cluster is not None:
+        found.append(
+            Violation(
+                "PREFERRED_CLUSTER_UNSUPPORTED",
+                "the cluster size is compiled in: a launch cannot mix two",
+                {"preferred_cluster": list(c.work.preferred_cluster)},
+            )
+        )
+    return found
+
+
+def _split_violations(c: Candidate) -> list[Violation]:
+    found = []
+    split, z = c.work.split_k, c.cluster[2]
+    legal = split == 1 if z == 1 and split < 2 else 2 <= split <= MAX_SCRATCH_SLICES if z == 1 else split == z
+    if not legal or (z > 1 and z not in CLUSTER_SLICES):
+        found.append(
+            Violation(
+                "SPLIT_K_SHAPE",
+                f"{split} slices of K with a cluster z of {z}: either z is 1 and the slices are 1 to "
+                f"{MAX_SCRATCH_SLICES}, or both are {_either(CLUSTER_SLICES)}",
+                {"split_k": split, "cluster_z": z},
+            )
+        )
+    if split > 1 and c.schedule == "ticket":
+        found.append(
+            Violation(
+                "SPLIT_K_SCHEDULE",
+                "split-K is built for one_tile and static: its slices cost the same, there is no skew to even out",
+                {"split_k": split, "schedule": c.schedule},
+            )
+        )
+    ring, partials = c.stages * sum(stage_bytes(c)), c.tile[0] * c.tile[1] * 4
+    if slices_in_cluster(c) and partials > ring:
+        found.append(
+            Violation(
+                "SPLIT_K_RING",
+                f"{partials} bytes of partial sums are left in the ring's memory, which has {ring}: more stages or a "
+                "smaller tile",
+                {"partial_bytes": partials, "ring_bytes": ring},
+            )
+        )
+    return found
+
+
+def _operand_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
+    found = list(tma.input_violations(p))
+    for name, matrix in (("a", p.a), ("b", p.b)):
+        if matrix.major != "k" and matrix.element_bytes != 2:
+            found.append(
+                Violation(
+                    "WGMMA_MN_MAJOR",
+                    f"operand {name.upper()} is {matrix.major}-major {matrix.dtype}: wgmma reads operands of other than "
+                    "16-bit types K-major only",
+                    {"operand": name.upper(), "major": matrix.major, "dtype": matrix.dtype},
+                )
+            )
+    return found
+
+
+def _accumulator_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
+    sums = 2 if promotes(p) else 1
+    held = sums * c.tile[0] * c.tile[1] // (consumers(c) * WARPGROUP)
+    limit = MAX_PROMOTED_ACCUMULATORS if promotes(p) else MAX_ACCUMULATORS
+    if held <= limit:
+        return []
+    why = ", twice because the sums of a stage are promoted (accumulate: fast does not)" if sums == 2 else ""
+    return [
+        Violation(
+            "SM90_ACCUMULATORS",
+            f"a tile of {c.tile[0]} x {c.tile[1]} keeps {held} accumulators in each thread of {consumers(c)} "
+            f"warpgroups{why}; {limit} fit",
+            {"accumulators": held, "limit": limit},
+        )
+    ]
+
+
+def _either(options: tuple[object, ...]) -> str:
+    return ", ".join(map(str, options[:-1])) + f" or {options[-1]}"
+
+
+# --- kernels -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sm90Context:
+    """What the template is rendered over. Everything else about a kernel is a macro of its compilation."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    consumers: int
+    threads: int
+    ctas_per_sm: int
+    producer_registers: int
+    consumer_registers: int
+    swapped: bool
+    a_type: str
+    b_type: str
+    c_type: str
+    d_type: str
+    a_k_major: bool
+    b_k_major: bool
+    c_n_major: bool
+    d_n_major: bool
+    promote: bool
+    tma_store: bool
+    use_c: bool
+    bias: str
+    activation: str
+    scale_a: bool
+    scale_b: bool
+    pdl: bool
+
+
+def context(p: GemmProblem, c: Candidate) -> Sm90Context:
+    view, registers = mma_view(p, c), register_plan(c)
+    return Sm90Context(
+        tile_m=c.tile[0],
+        tile_n=c.tile[1],
+        tile_k=c.tile[2],
+        consumers=consumers(c),
+        threads=c.threads,
+        ctas_per_sm=registers.ctas_per_sm,
+        producer_registers=registers.producer,
+        consumer_registers=registers.consumer,
+        swapped=c.work.swap_ab,
+        a_type=ELEMENT[_operand(p, view.a).dtype],
+        b_type=ELEMENT[_operand(p, view.b).dtype],
+        c_type=ELEMENT[p.c.dtype],
+        d_type=ELEMENT[p.d.dtype],
+        a_k_major=view.a_k_major,
+        b_k_major=view.b_k_major,
+        c_n_major=view.c_n_major,
+        d_n_major=view.d_n_major,
+        promote=promotes(p),
+        tma_store=stores_through_tma(p),
+        use_c=p.uses_c,
+        bias=view.bias,
+        activation=p.epilogue.activation,
+        scale_a=p.scale.a == "tensor",
+        scale_b=p.scale.b == "tensor",
+        pdl=p.launch.pdl,
+    )
+
+
+def kernel_id(c: Candidate) -> str:
+    x, y, z = c.cluster
+    shape = f"_{x}x{y}x{z}" if c.cluster_size > 1 else ""
+    return f"sm90_{c.schedule}{shape}" + (f"_s{c.work.split_k}" if slices_in_scratch(c) else "")
+
+
+def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
+    """The kernels that run the candidate, in launch order: one, or two where slices of K meet in scratch memory."""
+    rendered = asdict(context(p, c))
+    name = kernel_id(c)
+    if not slices_in_scratch(c):
+        return [KernelSpec(kernel=_main(p, c, name), template=TEMPLATE, context=rendered, role="chosen")]
+    return [
+        KernelSpec(kernel=_main(p, c, f"{name}_main"), template=TEMPLATE, context=rendered, role="chosen"),
+        KernelSpec(kernel=_reduce(p, c, f"{name}_reduce"), template=TEMPLATE, context=rendered, role="reduce"),
+    ]
+
+
+def conditions(p: GemmProblem, c: Candidate) -> list[str]:
+    """What the run-time arguments must satisfy beside the device, as expressions for the ladder: the operands that
+    the kernel reads or writes through tensor maps."""
+    found = []
+    names = ["a", "b", *(["d"] if stores_through_tma(p) else [])]
+    for name in names:
+        size = _operand(p, name).element_bytes
+        found.append(f"aligned('{name.upper()}', {tma.BASE_BYTES})")
+        found.append(f"ld{name} * {size} % {tma.STRIDE_BYTES} == 0")
+        found.append(f"(batch <= 1 or batch_stride_{name} * {size} % {tma.STRIDE_BYTES} == 0)")
+    return found
+
+
+def traced(p: GemmProblem, c: Candidate, kernel: Kernel, buffer: str = "trace") -> Kernel:
+    """The kernel's traced twin: it also adds 1 to a uint32 of `buffer`, [batch][split_k][tiles of M][tiles of N] of one
+    CTA, for every tile and slice that it finishes. The caller zeroes the buffer. A reduce kernel has no twin."""
+    if kernel.entry != ENTRY:
+        raise ValueError(f"{kernel.id} computes no tiles")
+    params: list[Param] = list(kernel.params)
+    params.insert(len(params) - 4, PtrParam(name="trace", buffer=buffer))  # before m, n, k, batch
+    return kernel.model_copy(
+        update={"id": f"{kernel.id}_traced", "defines": {**kernel.defines, "ADVISOR_TRACE": 1}, "params": params}
+    )
+
+
+def trace_shape(p: GemmProblem, c: Candidate) -> list[Value]:
+    """Extents of the trace buffer, as expressions over the arguments."""
+    view = mma_view(p, c)
+    return [
+        "batch",
+        c.work.split_k,
+        f"ceil_div({view.m}, {c.tile[0]})",
+        f"ceil_div({view.n}, {c.tile[1]})",
+    ]
+
+
+def cluster_tiles(p: GemmProblem, c: Candidate) -> str:
+    """Cluster tiles of a launch, as an expression: over M, N, slices that are clusters of their own, and the batch."""
+    view = mma_view(p, c)
+    m, n = c.cluster_tile
+    slices = f" * {c.work.split_k}" if slices_in_scratch(c) else ""
+    return f"ceil_div({view.m}, {m}) * ceil_div({view.n}, {n}) * batch{slices}"
+
+
+def _main(p: GemmProblem, c: Candidate, name: str) -> Kernel:
+    x, y, z = c.cluster
+    tiles = cluster_tiles(p, c)
+    clusters = tiles
+    if c.schedule != "one_tile":
+        resident = "max_active_clusters"
+        if p.constraints.sm_budget is not None:
+            resident = f"min(max_active_clusters, max(sm_budget // {c.cluster_size}, 1))"
+        clusters = f"min({resident}, {tiles})"
+    return Kernel(
+        id=name,
+        family="sm90",
+        schedule=c.schedule,
+        source=SOURCE,
+        defines=_defines(p, c),
+        entry=ENTRY,
+        images={TARGET: f"build/{name}.{TARGET}.cubin"},
+        block=(c.threads, 1, 1),
+        cluster=c.cluster,
+        nonportable=c.nonportable,
+        dynamic_smem_bytes=resources(p, c).dynamic_smem_bytes,
+        registers=resources(p, c).registers,
+        grid_blocks=(f"{clusters} * {x}" if c.schedule == "one_tile" or x > 1 else clusters, y, z),
+        attributes=LaunchAttributes(programmatic_stream_serialization=p.launch.pdl),
+        params=_main_params(p, c),
+        tile=c.tile,
+        split_k=c.work.split_k,
+        swap_ab=c.work.swap_ab,
+    )
+
+
+def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
+    x, y, z = c.cluster
+    offset, offsets = 0, {}
+    for part, size in resources(p, c).smem_parts:
+        offsets[f"ADVISOR_SMEM_{part.upper()}"] = offset
+        offset += size
+    return {
+        "ADVISOR_SCHEDULE": f"ADVISOR_{c.schedule.upper()}",
+        "ADVISOR_CLUSTER_X": x,
+        "ADVISOR_CLUSTER_Y": y,
+        "ADVISOR_CLUSTER_Z": z,
+        "ADVISOR_SPLIT_K": c.work.split_k,
+        "ADVISOR_RASTER_ALONG_M": int(c.work.raster.order == "along_m"),
+        "ADVISOR_RASTER_GROUP": c.work.raster.group,
+        "ADVISOR_STAGES": c.stages,
+        **offsets,
+    }
+
+
+def _main_params(p: GemmProblem, c: Candidate) -> list[Param]:
+    view = mma_view(p, c)
+    params: list[Param] = [
+        _operand_map(p, "a", view.a, view.m, c.tile[0], view.a_k_major, c.cluster[1]),
+        _operand_map(p, "b", view.b, view.n, c.tile[1], view.b_k_major, c.cluster[0]),
+    ]
+    if slices_in_scratch(c):
+        params.append(_partials(p, c))
+    else:
+        if stores_through_tma(p):
+            params.append(_result_map(p, c))
+        else:
+            params += _pointer(p, "d")
+        if p.uses_c:
+            params += [*_pointer(p, "c"), ScalarParam(kind="f32", name="beta", value="beta")]
+        params += _epilogue_params(p)
+    if c.schedule == "ticket":
+        params.append(ScratchParam(name="tickets", bytes="4", align=256, init="zeros"))
+    return params + [
+        ScalarParam(kind="u32", name=name, value=value)
+        for name, value in (("m", view.m), ("n", view.n), ("k", "k"), ("batch", "batch"))
+    ]
+
+
+def _epilogue_params(p: GemmProblem) -> list[Param]:
+    params: list[Param] = []
+    if p.epilogue.bias != "none":
+        params.append(PtrParam(name="bias", buffer="bias"))
+    params += [PtrParam(name=f"scale_{x}", buffer=f"scale_{x}") for x in ("a", "b") if getattr(p.scale, x) == "tensor"]
+    return [*params, ScalarParam(kind="f32", name="alpha", value="alpha")]
+
+
+def _pointer(p: GemmProblem, name: str) -> list[Param]:
+    return [
+        PtrParam(name=name, buffer=name.upper()),
+        ScalarParam(kind="i64", name=f"ld{name}", value=f"ld{name}"),
+        ScalarParam(kind="i64", name=f"batch_stride_{name}", value=f"batch_stride_{name}"),
+    ]
+
+
+def _strides(name: str, size: int) -> list[Value]:
+    """Byte strides of rows and batches. With one batch the batch stride is never used, but the encoder checks it."""
+    step = tma.STRIDE_BYTES
+    return [
+        f"ld{name} * {size}",
+        f"min(align_up(batch_stride_{name} * {size}, {step}), {tma.MAX_STRIDE_BYTES - step})",
+    ]
+
+
+def _operand_map(
+    p: GemmProblem, name: str, source: str, extent: str, rows: int, k_major: bool, receivers: int
+) -> TensorMapParam:
+    """An operand's tile, cut into the slices that the CTAs which share it load: `Operand` in operand.cuh."""
+    matrix = _operand(p, source)
+    size = matrix.element_bytes
+    k = K_BYTES // size
+    lines = rows if k_major else k
+    line = k if k_major else math.gcd(rows, 64)  # elements
+    slice_lines = lines // math.gcd(lines // 8, receivers)
+    inner, outer = ("k", extent) if k_major else (extent, "k")
+    return TensorMapParam(
+        name=name,
+        buffer=source.upper(),
+        dtype=TORCH_NAME[matrix.dtype],
+        rank=3,
+        global_dim=[f"max({inner}, 1)", f"max({outer}, 1)", "max(batch, 1)"],
+        global_stride_bytes=_strides(source, size),
+        box_dim=[line, slice_lines, 1],
+        element_strides=[1, 1, 1],
+        swizzle=COLUMNS_SWIZZLE[line * size],
+    )
+
+
+def _result_map(p: GemmProblem, c: Candidate) -> TensorMapParam:
+    view, columns, size = mma_view(p, c), chunk_columns(c), p.d.element_bytes
+    inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
+    line, lines = (columns, ROWS_PER_WGMMA) if view.d_n_major else (ROWS_PER_WGMMA, columns)
+    return TensorMapParam(
+        name="d",
+        buffer="D",
+        dtype=TORCH_NAME[p.d.dtype],
+        rank=3,
+        global_dim=[f"max({inner}, 1)", f"max({outer}, 1)", "max(batch, 1)"],
+        global_stride_bytes=_strides("d", size),
+        box_dim=[line, lines, 1],
+        element_strides=[1, 1, 1],
+        swizzle=COLUMNS_SWIZZLE[line * size],
+        l2_promotion="none",
+    )
+
+
+def _partials(p: GemmProblem, c: Candidate) -> ScratchParam:
+    """float [batch][slice][outer][inner rounded up to 4], as split_k_reduce.cuh lays it out."""
+    view = mma_view(p, c)
+    inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
+    return ScratchParam(
+        name="partials", bytes=f"batch * {c.work.split_k} * {outer} * align_up({inner}, 4) * 4", align=256, init="none"
+    )
+
+
+def _reduce(p: GemmProblem, c: Candidate, name: str) -> Kernel:
+    view = mma_view(p, c)
+    inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
+    quads = f"batch * {outer} * ceil_div({inner}, 4)"
+    params: list[Param] = [_partials(p, c), *_pointer(p, "d")]
+    if p.uses_c:
+        params += [*_pointer(p, "c"), ScalarParam(kind="f32", name="beta", value="beta")]
+    params += _epilogue_params(p)
+    params += [
+        ScalarParam(kind="u32", name=each, value=value)
+        for each, value in (("m", view.m), ("n", view.n), ("batch", "batch"))
+    ]
+    return Kernel(
+        id=name,
+        family="sm90",
+        schedule=c.schedule,
+        source=SOURCE,
+        defines={"ADVISOR_REDUCE": 1, "ADVISOR_SPLIT_K": c.work.split_k},
+        entry=REDUCE_ENTRY,
+        images={TARGET: f"build/{name}.{TARGET}.cubin"},
+        block=(REDUCE_THREADS, 1, 1),
+        cluster=(1, 1, 1),
+        nonportable=False,
+        carveout="default",
+        dynamic_smem_bytes=0,
+        registers=REDUCE_REGISTERS,
+        grid_blocks=(f"min(ceil_div({quads}, {REDUCE_THREADS}), num_sms * 16)", 1, 1),
+        attributes=LaunchAttributes(programmatic_stream_serialization=p.launch.pdl),
+        params=params,
+        tile=c.tile,
+        split_k=c.work.split_k,
+        swap_ab=c.work.swap_ab,
+    )
+
+
+def _operand(p: GemmProblem, name: str) -> Matrix:
+    matrix: Matrix = getattr(p, name)
+    return matrix

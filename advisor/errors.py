@@ -12,13 +12,17 @@ Imports nothing from the project: every other module may import this one.
     |- DeviceError       (3)     no driver, a driver too old, a device that cannot be read
     `- ToolError         (3)     a fault of the tool: a template that does not render, a kernel that does not compile
 
-A finding, an error and an emulator report share one namespace of codes; `advisor explain CODE` prints the page.
+A finding, an error and a verdict share one namespace of codes; `advisor explain CODE` prints the page. The pages are
+data, in `codes.toml` beside this module; a test holds them against every code that the source uses.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 EXIT_DONE = 0
 EXIT_NO = 1
@@ -120,3 +124,44 @@ class DeviceError(AdvisorError):
 
 class ToolError(AdvisorError):
     exit_status = EXIT_DEVICE
+
+
+# --- the registry of codes ----------------------------------------------------------------------------------------
+
+SEVERITIES = ("error", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What `explain` says of one code."""
+
+    code: str
+    severity: str  # error, warning or info
+    title: str
+    meaning: str
+    fix: str
+    example: str = ""
+
+
+@lru_cache(maxsize=1)
+def registry() -> Mapping[str, Page]:
+    """Every code that the tool can print, sorted."""
+    import tomllib
+
+    document = tomllib.loads(Path(__file__).with_name("codes.toml").read_text(encoding="utf-8"))
+    return {code: Page(code=code, **page) for code, page in sorted(document.items())}
+
+
+def explain(code: str) -> Page:
+    """The page of a code, in any case of letters. Raises InputError UNKNOWN_CODE with the nearest one."""
+    wanted = code.strip().upper().replace("-", "_")
+    pages = registry()
+    if wanted not in pages:
+        near = difflib.get_close_matches(wanted, pages, n=3, cutoff=0.5)
+        raise InputError(
+            "UNKNOWN_CODE",
+            f"{code!r} is not a code of this tool",
+            fix=f"did you mean {' or '.join(near)}?" if near else "advisor explain without a code lists all",
+            numbers={"code": code, "near": near},
+        )
+    return pages[wanted]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from advisor.records.evidence import Evidence
 from advisor.records.plan import Plan
-from advisor.report.content import blocks, reached
+from advisor.report.content import blocks, reached, short_blocks, validation_blocks
 from advisor.report.html import to_html
 from advisor.report.markdown import to_markdown
 
-__all__ = ["blocks", "reached", "render_html", "render_report"]
+__all__ = ["blocks", "reached", "render_html", "render_report", "short_blocks", "validation_blocks"]
 
 
 def render_report(plan: Plan, evidence: Evidence | None = None) -> str:

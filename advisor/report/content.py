@@ -50,6 +50,30 @@ def blocks(plan: Plan, evidence: Evidence | None = None) -> list[Block]:
     ]
 
 
+def short_blocks(plan: Plan) -> list[Block]:
+    """What `plan` prints: the conclusion, what each step decided, the ladder and the findings."""
+    decided = tuple(
+        (step.step, words(step.name), f"{decision.question} {decision.choice}", _closest(decision))
+        for step in plan.steps
+        for decision in step.decisions
+    )
+    blocks: list[Block] = [*_conclusion(plan, None)]
+    if decided:
+        blocks.append(Table(("step", "name", "decision", "closest rejected"), decided))
+    return [*blocks, *_ladder(plan, None), *_findings(plan)]
+
+
+def _closest(decision: Decision) -> str:
+    """The rejected option with the smallest margin, or none."""
+    legal = [(each.margin, each.option) for each in decision.rejected if each.margin is not None]
+    return f"{min(legal)[1]} ({_margin(min(legal)[0])} slower)" if legal else "-"
+
+
+def validation_blocks(evidence: Evidence) -> list[Block]:
+    """What `validate` prints: gates, residency and cases."""
+    return [*_gates(evidence), *_cases(evidence)]
+
+
 # --- 1. conclusion ------------------------------------------------------------------------------------------------
 
 
@@ -316,12 +340,20 @@ def _case_row(case: CaseResult) -> tuple[Cell, ...]:
 
 def _risks(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield Heading("5. Risks and fallback")
-    if plan.choices:
-        yield Paragraph("The first rung whose condition holds runs.")
-        columns = ("rung", "kernel", "planned for", "predicted us", "evidence", "runs when")
-        yield Table(columns, tuple(_rung_row(n, each, evidence) for n, each in enumerate(plan.choices, 1)))
+    yield from _ladder(plan, evidence)
     for choice in plan.choices:
         yield from _residency(choice)
+    yield from _findings(plan)
+
+
+def _ladder(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+    if plan.choices:
+        columns = ("rung", "kernel", "planned for", "predicted us", "evidence", "runs when")
+        rows = tuple(_rung_row(number, each, evidence) for number, each in enumerate(plan.choices, 1))
+        yield Table(columns, rows, "The ladder: the first rung whose condition holds runs")
+
+
+def _findings(plan: Plan) -> Iterator[Block]:
     if plan.findings:
         findings = tuple((each.severity, each.code, each.message) for each in plan.findings)
         yield Table(("severity", "code", "finding"), findings, "Findings")

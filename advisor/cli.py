@@ -1,0 +1,561 @@
+"""The command line: parse, call one workflow function, print.
+
+Results go to stdout, progress and complaints to stderr; with --json stdout holds exactly one document. Exit status: 0
+done, 1 the answer is no, 2 a file, an argument or a path is wrong, 3 a device or a fault of the tool, 130 interrupted.
+Everything beyond Typer is imported inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from advisor.errors import EXIT_DEVICE, EXIT_DONE, AdvisorError, InputError
+
+if TYPE_CHECKING:
+    from advisor import workflow
+    from advisor.records.evidence import Evidence
+    from advisor.records.plan import Finding, Plan
+    from advisor.report.blocks import Block
+
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="advisor",
+    help="Decides, with reasons, whether thread block clusters pay off on a GPU; renders and proves the kernels.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+ProblemFile = Annotated[Path, typer.Argument(metavar="FILE", help="A problem file (YAML).")]
+BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A folder that `advisor generate` wrote.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="TARGET", help="A profile's name, auto, or a profile file. Default: from FILE."),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", help="auto, cuda or cuda:N. auto without a GPU says what did not run."),
+]
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder that gets the bundle, as DIR/<name>.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Experiment = Annotated[
+    str | None,
+    typer.Option("--experiment", metavar="NAME", help="ab: the choice against its best alternative, interleaved."),
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option("--keep", metavar="DIR", help="Write each case's resolved launch there, so that it can run again."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+# --- frame --------------------------------------------------------------------------------------------------------
+
+
+def command(name: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Registers a command whose function returns an exit status; errors become messages and exit statuses."""
+
+    def register(function: Callable[..., int]) -> Callable[..., None]:
+        @wraps(function)
+        def run(**arguments: Any) -> None:
+            as_json = bool(arguments.get("as_json"))
+            try:
+                status = function(**arguments)
+                sys.stdout.flush()
+            except AdvisorError as error:
+                _print_error(error, as_json)
+                status = error.exit_status
+            except KeyboardInterrupt:
+                _complain("interrupted: nothing was left half-written")
+                status = EXIT_INTERRUPTED
+            except BrokenPipeError:  # `advisor report X | head`
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                status = EXIT_DONE
+            except Exception as error:  # noqa: BLE001  a fault of the tool must exit 3, Python's own status is 1
+                traceback.print_exc(file=sys.stderr)
+                _print_error(_fault(error), as_json)
+                status = EXIT_DEVICE
+            raise typer.Exit(status)
+
+        app.command(name)(run)
+        return run
+
+    return register
+
+
+def main() -> NoReturn:
+    """The `advisor` command."""
+    app(prog_name="advisor")
+    raise SystemExit(EXIT_DONE)
+
+
+def _fault(error: Exception) -> AdvisorError:
+    from advisor.errors import ToolError
+
+    message = f"a fault of the tool: {type(error).__name__}: {error}"
+    return ToolError("INTERNAL_FAULT", message, fix="report it with the problem file and the trace above")
+
+
+def _print_error(error: AdvisorError, as_json: bool) -> None:
+    if as_json:
+        _print_document(error.as_document())
+    _complain(f"error: {error}")
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _say(text: str = "") -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _print_document(document: object) -> None:
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+
+
+def _print_blocks(blocks: list[Block]) -> None:
+    from rich.console import Console
+
+    from advisor.report.terminal import print_blocks
+
+    print_blocks(blocks, Console(highlight=False, soft_wrap=False))
+
+
+class _Progress:
+    """Writes events to stderr: a line per stage, and on a terminal a line that counts the units of a stage."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_terminal = sys.stderr.isatty()
+        self._open_line = False
+
+    def __call__(self, event: workflow.Event) -> None:
+        from advisor.workflow import Advanced, Finished, Noted, Started
+
+        if self._quiet and not isinstance(event, Noted):
+            return
+        match event:
+            case Started():
+                self._transient(f"{event.stage:9} {event.detail} ...")
+            case Advanced():
+                total = "" if event.total is None else f"/{event.total}"
+                text = f"{event.stage:9} {event.done}{total} {event.detail}"
+                self._transient(text) if self._is_terminal else _complain(text)
+            case Finished():
+                self._line(f"{event.stage:9} {event.detail} ({event.seconds:.2f} s)")
+            case Noted():
+                self._line(f"note: {event.message}")
+
+    def _transient(self, text: str) -> None:
+        if self._is_terminal:
+            with contextlib.suppress(OSError):
+                text = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+            sys.stderr.write("\r\x1b[2K" + text)
+            sys.stderr.flush()
+            self._open_line = True
+
+    def _line(self, text: str) -> None:
+        _complain(("\r\x1b[2K" if self._open_line else "") + text)
+        self._open_line = False
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from advisor import __version__
+
+        _say(f"advisor {__version__}")
+        raise typer.Exit(EXIT_DONE)
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+# --- the four commands of the way through, and all of them -----------------------------------------------------------
+
+
+@command("plan")
+def plan(
+    file: ProblemFile,
+    target: Target = None,
+    full: Annotated[bool, typer.Option("--full", help="Print the whole report, nine steps included.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Decide: cluster, tile, schedule and fallback.
+
+    Every choice has its reasons and the margins of what lost. Nothing is built or written. --json prints plan.json.
+
+    \b
+    Example:
+      advisor plan examples/gemm.yaml --target h200
+    """
+    from advisor.workflow import plan_file
+
+    planned = plan_file(file, target=target, progress=_Progress(quiet=True))
+    if as_json:
+        _print_plan_document(planned.plan)
+    else:
+        _print_plan(planned.plan, full)
+    return planned.exit_status
+
+
+def _print_plan_document(plan: Plan) -> None:
+    from advisor.records.base import canonical_json
+
+    sys.stdout.write(canonical_json(plan))
+
+
+def _print_plan(plan: Plan, full: bool) -> None:
+    from advisor.report import blocks, short_blocks
+
+    _print_blocks(blocks(plan) if full else short_blocks(plan))
+
+
+@command("generate")
+def generate(
+    file: ProblemFile,
+    target: Target = None,
+    output: Output = Path("generated"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Plan, render, compile, and write the bundle.
+
+    The bundle holds sources, headers, launch.json, a C++ launcher with its test, a Python binding, the images and the
+    report. Needs no GPU and no CUDA toolkit.
+
+    \b
+    Example:
+      advisor generate examples/gemm_small.yaml --target h200
+    """
+    from advisor import workflow
+
+    generated = workflow.generate(file, target=target, output=output, progress=_Progress(quiet))
+    if as_json:
+        _print_document(_generated_document(generated))
+    else:
+        _print_generated(generated)
+    return generated.exit_status
+
+
+def _generated_document(generated: workflow.Generated) -> dict[str, Any]:
+    images = [
+        {
+            "kernel_id": kernel_id,
+            "target": target,
+            "registers": image.registers,
+            "static_smem_bytes": image.static_smem_bytes,
+            "spill_bytes": image.spill_bytes,
+            "kernel_hash": image.kernel_hash,
+            "cubin_sha256": image.cubin_sha256,
+            "compiler": image.compiler,
+            "cached": image.cached,
+        }
+        for (kernel_id, target), image in generated.images.items()
+    ]
+    return {
+        "bundle": str(generated.bundle.folder) if generated.bundle else None,
+        "plan": generated.planned.plan.model_dump(mode="json"),
+        "images": images,
+        "broken": [each.model_dump(mode="json") for each in generated.broken],
+        "findings": [each.model_dump(mode="json") for each in generated.findings],
+    }
+
+
+def _print_generated(generated: workflow.Generated) -> None:
+    _print_plan(generated.planned.plan, full=False)
+    if generated.bundle is None:
+        _say("No bundle: nothing was rendered, nothing was written.")
+        return
+    _say(f"Bundle: {_shown_path(generated.bundle.folder)}")
+    _say(f"  {len(generated.bundle.launch.kernels)} kernels, {len(generated.images)} images compiled, none has run")
+    _say(f"  read it: advisor report {_shown_path(generated.bundle.folder)}")
+    _print_findings((*generated.broken, *generated.findings))
+
+
+def _print_findings(findings: tuple[Finding, ...]) -> None:
+    for each in findings:
+        _say(f"  {each.severity}: {each.message} [{each.code}]")
+
+
+def _shown_path(path: Path) -> str:
+    """Relative to the current folder where it is inside."""
+    with contextlib.suppress(ValueError):
+        return str(path.resolve().relative_to(Path.cwd()))
+    return str(path)
+
+
+@command("validate")
+def validate(
+    bundle: BundleFolder,
+    device: DeviceOption = "auto",
+    experiment: Experiment = None,
+    keep: Keep = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Prove a bundle on a GPU.
+
+    Every kernel and rung, boundary cases, exact integers, 64 launches, equal bits across schedules. Each kernel
+    runs in a child process with a watchdog. Without a GPU, auto records what did not run and why.
+
+    \b
+    Example:
+      advisor validate generated/gemm_small
+    """
+    from advisor.workflow import validate_bundle
+
+    validated = validate_bundle(bundle, device=device, experiment=experiment, keep=keep, progress=_Progress(quiet))
+    if as_json:
+        _print_document(validated.evidence.model_dump(mode="json"))
+    else:
+        _print_validated(validated)
+    return validated.exit_status
+
+
+def _print_validated(validated: workflow.Validated) -> None:
+    from advisor.report import validation_blocks
+
+    _print_blocks(validation_blocks(validated.evidence))
+    folder = _shown_path(validated.bundle.folder)
+    _say(f"Evidence: {folder}/validation.json")
+    _say(f"  read it: advisor report {folder}")
+
+
+@command("report")
+def report(
+    bundle: BundleFolder,
+    format: Annotated[str, typer.Option("--format", metavar="FORMAT", help="terminal, md or html.")] = "terminal",
+    as_json: Json = False,
+) -> int:
+    """Read a bundle, the conclusion first.
+
+    Then the evidence, the nine steps, the validation, risks and fallback, and what is not verified. Shows the
+    evidence of validation.json where the bundle has one, else the plan alone.
+
+    \b
+    Example:
+      advisor report generated/gemm_small --format md
+    """
+    from advisor.report import blocks, reached, render_html, render_report
+    from advisor.workflow import report_bundle
+
+    if format not in ("terminal", "md", "html"):
+        raise InputError("FORMAT_UNKNOWN", f"unknown format {format!r}", fix="use terminal, md or html")
+    plan, evidence = report_bundle(bundle)
+    if as_json:
+        gate = reached(plan.choice.kernel_id, evidence) if plan.choice else "planned"
+        _print_document({"evidence_rung": gate, "markdown": render_report(plan, evidence)})
+    elif format == "terminal":
+        _print_blocks(blocks(plan, evidence))
+    else:
+        sys.stdout.write(render_html(plan, evidence) if format == "html" else render_report(plan, evidence))
+    return EXIT_DONE
+
+
+@command("run")
+def run(
+    file: ProblemFile,
+    target: Target = None,
+    device: DeviceOption = "auto",
+    output: Output = Path("generated"),
+    experiment: Experiment = None,
+    keep: Keep = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Do all of it: plan, generate, validate, report.
+
+    With a GPU its residency is queried with the built kernels, and the plan made again from the answers. Without
+    a GPU, auto stops at compiled kernels and says so.
+
+    \b
+    Example:
+      advisor run examples/gemm.yaml
+    """
+    from advisor import workflow
+
+    ran = workflow.run(
+        file,
+        target=target,
+        device=device,
+        output=output,
+        experiment=experiment,
+        keep=keep,
+        progress=_Progress(quiet),
+    )
+    if as_json:
+        evidence = ran.validated.evidence.model_dump(mode="json") if ran.validated else None
+        _print_document({**_generated_document(ran.generated), "evidence": evidence})
+        return ran.exit_status
+    _print_generated(ran.generated)
+    if ran.validated is not None:
+        _say(_outcome(ran.validated.evidence))
+        _print_validated(ran.validated)
+    return ran.exit_status
+
+
+def _outcome(evidence: Evidence) -> str:
+    if evidence.verdict == "not_run":
+        return f"Compiled, not run: {evidence.not_run_reason}"
+    chip = evidence.chip.name if evidence.chip else "the GPU"
+    return f"Ran on {chip}: {evidence.verdict}"
+
+
+@command("probe")
+def probe(
+    device: DeviceOption = "auto",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the profile there, as TOML.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure the GPU of this machine.
+
+    Limits, resident clusters for sizes 1 to 16, the SMs that share a cluster, bandwidths, tensor rates, launch and
+    barrier costs. The profile plans for this GPU on any machine: advisor plan FILE --target my_gpu.toml. Needs a GPU.
+
+    \b
+    Example:
+      advisor probe --output my_gpu.toml
+    """
+    from advisor.machine.profile_file import write_profile
+    from advisor.workflow import probe_gpu
+
+    result = probe_gpu(device, output=output, progress=_Progress(quiet))
+    if as_json:
+        _print_document(result.document)
+    elif output is None:
+        sys.stdout.write(write_profile(result.profile))
+    else:
+        _say(f"Profile of {result.profile.title}: {output}")
+    return EXIT_DONE
+
+
+# --- tools --------------------------------------------------------------------------------------------------------
+
+
+@command("schema")
+def schema(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="problem, plan, launch, resolved or evidence.")
+    ] = "problem",
+    as_json: Json = False,
+) -> int:
+    """Print a JSON schema.
+
+    Editors complete and check problem files with it.
+
+    \b
+    Example:
+      advisor schema problem
+    """
+    from advisor.problem import problem_schema
+    from advisor.records.evidence import Evidence
+    from advisor.records.launch import Launch, ResolvedLaunch
+    from advisor.records.plan import Plan
+
+    schemas: dict[str, Callable[[], dict[str, Any]]] = {
+        "problem": problem_schema,
+        "plan": Plan.model_json_schema,
+        "launch": Launch.model_json_schema,
+        "resolved": ResolvedLaunch.model_json_schema,
+        "evidence": Evidence.model_json_schema,
+    }
+    if name not in schemas:
+        raise InputError("UNKNOWN_SCHEMA", f"there is no schema {name!r}", fix=f"use one of {', '.join(schemas)}")
+    _print_document(schemas[name]())
+    return EXIT_DONE
+
+
+@command("explain")
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(metavar="CODE", help="A code as a message shows it in brackets.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Say what a code means and what to do.
+
+    Without a code, list all.
+
+    \b
+    Example:
+      advisor explain CLUSTER_OCCUPANCY
+    """
+    from dataclasses import asdict
+
+    from advisor import errors
+
+    if code is None:
+        pages = errors.registry()
+        if as_json:
+            _print_document([asdict(page) for page in pages.values()])
+        else:
+            width = max(map(len, pages))
+            for page in pages.values():
+                _say(f"{page.code:{width}}  {page.severity:7}  {page.title}")
+        return EXIT_DONE
+    page = errors.explain(code)
+    if as_json:
+        _print_document(asdict(page))
+        return EXIT_DONE
+    _say(f"{page.code} ({page.severity}): {page.title}")
+    _say(f"\n  {page.meaning}\n\n  What to do: {page.fix}")
+    if page.example:
+        _say(f"\n  Example: {page.example}")
+    return EXIT_DONE
+
+
+@command("doctor")
+def doctor(as_json: Json = False) -> int:
+    """Check this machine.
+
+    Python, packages, compiler, disassembler, cache, driver and GPU. Exits 0 when kernels can be compiled here (a
+    GPU is optional), else 3.
+
+    \b
+    Example:
+      advisor doctor
+    """
+    from dataclasses import asdict
+
+    from advisor.doctor import examine
+
+    checks = examine()
+    healthy = all(check.ok for check in checks if check.required)
+    if as_json:
+        rows = [asdict(check) for check in checks]
+        _print_document({"healthy": healthy, "checks": rows})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            mark = "ok" if check.ok else "MISSING" if check.required else "none"
+            _say(f"{check.name:{width}}  {mark:7}  {check.detail}")
+            if not check.ok and check.fix:
+                _say(f"{'':{width}}           fix: {check.fix}")
+        _say("\nKernels can be compiled here." if healthy else "\nKernels cannot be compiled here.")
+    return EXIT_DONE if healthy else EXIT_DEVICE

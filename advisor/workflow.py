@@ -1,0 +1,674 @@
+"""Problem to plan to bundle to build to query, planned again if need be, to validation and report.
+
+Each function here is one command. Progress goes to a callback as frozen events; nothing is printed. Every result says
+what was done; what was not done is in it with the reason, never left out. Rooms that only some commands need
+(codegen, toolchain, runtime, validation) are imported inside the functions that use them, so that `plan` starts fast.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError
+from advisor.kinds import workload as make_workload
+from advisor.kinds.workload import Workload
+from advisor.machine import load_profile
+from advisor.machine.profile import DeviceProfile
+from advisor.machine.profile_file import is_path
+from advisor.planner import plan as make_plan
+from advisor.problem import GemmProblem, load_problem
+from advisor.records.candidate import Candidate, Family, OccupancyKey
+from advisor.records.evidence import Evidence, GateResult, KernelEvidence
+from advisor.records.plan import Finding, Plan
+
+if TYPE_CHECKING:
+    from advisor.bundle import Bundle, RenderedBundle
+    from advisor.runtime import Device
+    from advisor.runtime.probe import ProbeResult
+    from advisor.toolchain import Compiled
+
+DEFAULT_TARGET = "b200"  # without a GPU at hand
+HOPPER_PROFILE = "h200"  # the sm90 rung of a Blackwell plan is planned for it
+DEFAULT_OUTPUT = Path("generated")
+REPORT = "report.md"  # the planned-rung report: committed, the same for the same plan
+VALIDATED_REPORT = "report.validated.md"
+VALIDATION = "validation.json"
+MAX_REPLANS = 2
+
+Stage = Literal["read", "plan", "render", "build", "query", "validate", "report", "probe"]
+
+
+# --- progress -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    stage: Stage
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """`done` of `total` units of a stage; `total` is None where it is not known."""
+
+    stage: Stage
+    detail: str
+    done: int
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    stage: Stage
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something the user should know that is no failure: no GPU, a profile that stands in."""
+
+    message: str
+
+
+Event = Started | Advanced | Finished | Noted
+Progress = Callable[[Event], None]
+
+
+def silent(_: Event) -> None:
+    """The progress callback of a caller that wants none."""
+
+
+@contextmanager
+def _stage(progress: Progress, stage: Stage, detail: str) -> Iterator[list[str]]:
+    """Announces a stage; the body puts its one-line result into the list."""
+    began = time.monotonic()
+    progress(Started(stage, detail))
+    result: list[str] = []
+    yield result
+    progress(Finished(stage, result[0] if result else detail, time.monotonic() - began))
+
+
+# --- results ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Targeting:
+    """The GPU that a plan is for, and where its description came from."""
+
+    name: str  # as asked for
+    profile: DeviceProfile
+    source: Literal["profile", "device"]
+    note: str = ""  # why `auto` is not the GPU at hand
+
+    @property
+    def rung_profiles(self) -> dict[Family, DeviceProfile]:
+        """The profile that each family is planned for: the target, and Hopper for the sm90 rung of a newer target."""
+        own = self.profile
+        is_hopper = own.compute_capability[0] == 9
+        return {"sm100": own, "sm90": own if is_hopper else load_profile(HOPPER_PROFILE), "portable": own}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan and what it was made from."""
+
+    problem: GemmProblem
+    workload: Workload
+    targeting: Targeting
+    plan: Plan
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_NO if self.plan.verdict == "refuse" else EXIT_DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A bundle on disk with its images, or the plan that says why there is none."""
+
+    planned: Planned
+    bundle: Bundle | None
+    images: Mapping[tuple[str, str], Compiled] = field(default_factory=dict)
+    broken: tuple[Finding, ...] = ()  # promises of launch.json that an image does not hold
+    findings: tuple[Finding, ...] = ()  # of building and querying
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_NO if self.broken else self.planned.exit_status
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A bundle with its evidence."""
+
+    bundle: Bundle
+    evidence: Evidence
+
+    @property
+    def exit_status(self) -> int:
+        failed = any(gate.result == "fail" for row in self.evidence.gates for gate in row.gates)
+        return EXIT_NO if failed or self.evidence.verdict == "fail" else EXIT_DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """All of `run`: generated, and validated where there was a bundle."""
+
+    generated: Generated
+    validated: Validated | None
+
+    @property
+    def exit_status(self) -> int:
+        return max(self.generated.exit_status, self.validated.exit_status if self.validated else EXIT_DONE)
+
+
+# --- plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan_file(path: str | Path, *, target: str | None = None, progress: Progress = silent) -> Planned:
+    """The plan of a problem file, from the profile's formula. Raises ProblemError, ProfileError."""
+    problem = _read(path, progress)
+    targeting = resolve_target(problem, target, Path(path).parent, None)
+    if targeting.note:
+        progress(Noted(targeting.note))
+    return _plan(problem, targeting, None, progress)
+
+
+def _read(path: str | Path, progress: Progress) -> GemmProblem:
+    with _stage(progress, "read", str(path)) as result:
+        problem = load_problem(path)
+        result.append(f"{problem.name}: {problem.kind} m={problem.m} n={problem.n} k={problem.k}")
+    return problem
+
+
+def resolve_target(problem: GemmProblem, asked: str | None, folder: Path, device: Device | None) -> Targeting:
+    """The target: what the command line asks for, else the problem file; `auto` is the GPU at hand, else b200.
+
+    A profile file named in the problem file is relative to that file, one on the command line to the current folder.
+    """
+    name = asked if asked is not None else problem.target
+    if name != "auto":
+        place = name if asked is not None or not is_path(name) else str(folder / name)
+        return Targeting(Path(name).name if is_path(name) else name, load_profile(place), "profile")
+    try:
+        profile = device.profile() if device is not None else _profile_at_hand()
+    except DeviceError as error:
+        note = f"target auto: {error.message}; planning for {DEFAULT_TARGET} from its profile"
+        return Targeting("auto", load_profile(DEFAULT_TARGET), "profile", note)
+    return Targeting("auto", profile, "device")
+
+
+def _profile_at_hand() -> DeviceProfile:
+    from advisor.runtime import open_device
+
+    with open_device() as device:
+        return device.profile()
+
+
+def _plan(problem: GemmProblem, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Planned:
+    with _stage(progress, "plan", f"{problem.name} for {targeting.profile.name}") as result:
+        work = make_workload(problem)
+        plan = make_plan(
+            work,
+            targeting.profile,
+            target_name=targeting.name,
+            target_source=targeting.source,
+            rung_profiles=targeting.rung_profiles,
+            occupancy=oracle,
+        )
+        result.append(f"{plan.verdict}: {plan.choice.kernel_id if plan.choice else plan.conclusion}")
+    return Planned(problem, work, targeting, plan)
+
+
+# --- generate -----------------------------------------------------------------------------------------------------
+
+
+class Oracle:
+    """Answers for residency from the kernels that were built, on a GPU of the kernel's own compute capability.
+
+    A key is answered when a built image has its threads, registers and shared memory; the cluster shape may be any.
+    Answers are kept. None means: not built yet, or not this GPU's to say; the planner then uses its formula.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._images: dict[tuple[int, int, int], tuple[bytes, str, str]] = {}
+        self._answers: dict[OccupancyKey, tuple[int, dict[str, Any]]] = {}
+
+    def learn(
+        self, planned: Planned, generated_images: Mapping[tuple[str, str], Compiled], bundle: RenderedBundle
+    ) -> int:
+        """Takes over the images of every rung that this GPU can load. Returns how many rungs those are."""
+        from advisor.machine.features import loadable
+
+        cc = self._device.info.compute_capability
+        rendered = {each.id for each in bundle.launch.kernels} | set(bundle.launch.sequences)
+        count = 0
+        for choice in planned.plan.choices:
+            if choice.kernel_id not in rendered:  # a family that is planned only
+                continue
+            kernel = bundle.launch.kernels_of(choice.kernel_id)[0]
+            target = next((each for each in kernel.images if loadable(each, cc)), None)
+            if target is None or planned.targeting.rung_profiles[choice.family].compute_capability != cc:
+                continue
+            image = generated_images[kernel.id, target]
+            key = _key_parts(planned.workload, choice.candidate())
+            self._images[key] = (image.cubin, kernel.entry, target)
+            count += 1
+        return count
+
+    def __call__(self, key: OccupancyKey, profile: DeviceProfile) -> tuple[int, dict[str, Any]] | None:
+        if profile.compute_capability != self._device.info.compute_capability:
+            return None
+        image = self._images.get((key.threads, key.registers, key.smem_bytes))
+        if image is None:
+            return None
+        if key not in self._answers:
+            cubin, entry, target = image
+            count, facts = self._device.query_residency(cubin, entry, key)
+            self._answers[key] = (count, {**facts, "image": target})
+        return self._answers[key]
+
+
+def _key_parts(work: Workload, candidate: Candidate) -> tuple[int, int, int]:
+    r = work.resources(candidate)
+    return (r.threads, r.registers, r.static_smem_bytes + r.dynamic_smem_bytes)
+
+
+def generate(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    output: Path = DEFAULT_OUTPUT,
+    device: Device | None = None,
+    progress: Progress = silent,
+) -> Generated:
+    """Plan, render, build, and with `device` query and plan again; write OUTPUT/<name> with its build and report.
+
+    Nothing is written for a plan that is refused or has nothing to launch. Raises ProblemError, ProfileError,
+    OutputError, ToolError.
+    """
+    problem = _read(path, progress)
+    targeting = resolve_target(problem, target, Path(path).parent, device)
+    if targeting.note:
+        progress(Noted(targeting.note))
+    planned = _plan(problem, targeting, None, progress)
+    if not planned.plan.choices:
+        return Generated(planned, None)
+    rendered, images = _render_and_build(planned, progress)
+    findings: list[Finding] = []
+    if device is not None:
+        planned, rendered, images, findings = _settle(planned, rendered, images, device, progress)
+        if not planned.plan.choices:
+            return Generated(planned, None, findings=tuple(findings))
+    return _write(planned, rendered, images, findings, output, progress)
+
+
+def _render_and_build(planned: Planned, progress: Progress) -> tuple[RenderedBundle, dict[tuple[str, str], Compiled]]:
+    from advisor.codegen import render_bundle
+
+    with _stage(progress, "render", planned.problem.name) as result:
+        rendered = render_bundle(planned.plan, planned.workload)
+        result.append(f"{len(rendered.files)} files, {len(rendered.launch.kernels)} kernels")
+    return rendered, build(rendered, progress)
+
+
+def build(bundle: Bundle | RenderedBundle, progress: Progress = silent) -> dict[tuple[str, str], Compiled]:
+    """Every image of a bundle by (kernel id, target). Raises ToolError with the compiler's log."""
+    from advisor.bundle import units
+    from advisor.toolchain import Unit, compile_many
+
+    rows = units(bundle)
+    sources = [Unit(each.name, each.source, each.headers, each.target, each.defines, each.flags) for each in rows]
+    with _stage(progress, "build", f"{len(rows)} images") as result:
+        compiled = compile_many(sources)
+        cached = sum(each.cached for each in compiled)
+        result.append(f"{len(rows)} images ({cached} from the cache), {compiled[0].compiler}" if rows else "no image")
+    return {(row.kernel_id, row.target): image for row, image in zip(rows, compiled, strict=True)}
+
+
+def _settle(
+    planned: Planned,
+    rendered: RenderedBundle,
+    images: dict[tuple[str, str], Compiled],
+    device: Device,
+    progress: Progress,
+) -> tuple[Planned, RenderedBundle, dict[tuple[str, str], Compiled], list[Finding]]:
+    """Query every rung with the built kernels, put the answers over the formula, and plan again: twice at most.
+
+    A plan is settled when planning with the answers keeps every choice. One that still moves after the second time
+    falls back to the last choice whose kernels were all built and queried, with a warning.
+    """
+    oracle = Oracle(device)
+    for _ in range(MAX_REPLANS):
+        with _stage(progress, "query", f"residency on {device.info.name}") as result:
+            rungs = oracle.learn(planned, images, rendered)
+            result.append(f"{rungs} of {len(planned.plan.choices)} rungs answered by {device.info.name}")
+        if rungs == 0:
+            return planned, rendered, images, []
+        again = _plan(planned.problem, planned.targeting, oracle, progress)
+        settled = _candidates(again.plan) == _candidates(planned.plan)
+        if settled or not again.plan.choices:
+            new_rendered, new_images = _render_and_build(again, progress) if again.plan.choices else (rendered, images)
+            return again, new_rendered, new_images, []
+        last, planned = planned, again
+        rendered, images = _render_and_build(planned, progress)
+    oracle.learn(planned, images, rendered)
+    kept = _plan(_forced(planned, last), planned.targeting, oracle, progress)
+    finding = Finding(
+        code="REPLAN_UNSETTLED",
+        severity="warning",
+        message=f"the choice still moved after {MAX_REPLANS} rounds of querying and planning; "
+        f"kept {kept.plan.choice.kernel_id if kept.plan.choice else 'none'}, the best that was built and queried",
+        numbers={"rounds": MAX_REPLANS},
+    )
+    kept = replace(kept, plan=kept.plan.model_copy(update={"findings": [*kept.plan.findings, finding]}))
+    rendered, images = _render_and_build(kept, progress)
+    return kept, rendered, images, [finding]
+
+
+def _candidates(plan: Plan) -> list[Candidate]:
+    return [choice.candidate() for choice in plan.choices]
+
+
+def _forced(first: Planned, second: Planned) -> GemmProblem:
+    """The problem with the faster of two built choices forced."""
+    best = min((each.plan.choices[0] for each in (first, second)), key=lambda each: each.prediction.time_us).candidate()
+    forced = {
+        "kernel": best.family,
+        "cluster": best.cluster,
+        "schedule": best.schedule,
+        "tile": best.tile,
+        "stages": best.stages,
+        "mma_ctas": best.work.mma_ctas,
+        "split_k": best.work.split_k,
+        "swap_ab": best.work.swap_ab,
+    }
+    return first.problem.model_copy(update={"overrides": first.problem.overrides.model_copy(update=forced)})
+
+
+def _write(
+    planned: Planned,
+    rendered: RenderedBundle,
+    images: Mapping[tuple[str, str], Compiled],
+    findings: list[Finding],
+    output: Path,
+    progress: Progress,
+) -> Generated:
+    from advisor.bundle import read_bundle, write_build, write_bundle
+    from advisor.report import render_report
+    from advisor.toolchain import broken_promises
+
+    folder = write_bundle(output / rendered.name, rendered)
+    bundle = read_bundle(folder)
+    write_build(bundle, images)
+    with _stage(progress, "report", str(folder / REPORT)):
+        write_text(folder / REPORT, render_report(planned.plan))
+    broken: list[Finding] = []
+    for kernel in bundle.launch.kernels:
+        for target in kernel.images:
+            broken += broken_promises(images[kernel.id, target], kernel)
+            findings += images[kernel.id, target].findings
+    unique = {(each.code, each.message): each for each in findings}
+    return Generated(planned, bundle, images, tuple(broken), tuple(unique.values()))
+
+
+def write_text(path: Path, text: str) -> None:
+    """`text` at `path`, whole or not at all. Raises OutputError."""
+    staged = path.with_name(f".{path.name}.new")
+    try:
+        staged.write_text(text, encoding="utf-8")
+        staged.replace(path)
+    except OSError as error:
+        raise OutputError(
+            "OUTPUT_NOT_WRITABLE",
+            f"{path} cannot be written: {error.strerror or error}",
+            fix="check the permissions and the free space, or pass another --output",
+            numbers={"path": str(path), "errno": error.errno},
+        ) from error
+
+
+# --- validate -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """What `--device` asks for. `auto` uses GPU 0 where there is one and says so where there is none."""
+
+    required: bool
+    index: int = 0
+
+
+def parse_device(text: str) -> DeviceChoice:
+    """`auto`, `cuda` or `cuda:N`. Raises InputError."""
+    if text == "auto":
+        return DeviceChoice(required=False)
+    kind, _, number = text.partition(":")
+    if kind == "cuda" and ((number.isascii() and number.isdecimal() and len(number) < 4) or text == "cuda"):
+        return DeviceChoice(required=True, index=int(number or 0))
+    if text == "emulator":
+        raise InputError(
+            "DEVICE_NOT_BUILT",
+            "the emulator is not part of this version: kernels run on a GPU, or not at all",
+            fix="use --device auto, which says what did not run, or --device cuda on a machine with a GPU",
+            numbers={"device": text},
+        )
+    raise InputError(
+        "DEVICE_UNKNOWN",
+        f"unknown device {text!r}",
+        fix="use auto, cuda, or cuda:N with the number of a GPU",
+        numbers={"device": text},
+    )
+
+
+@contextmanager
+def at_hand(choice: DeviceChoice, progress: Progress = silent) -> Iterator[tuple[Device | None, str]]:
+    """The GPU that `choice` asks for, or None with the reason. Raises DeviceError where a GPU was required."""
+    from advisor.runtime import open_device
+
+    try:
+        device = open_device(choice.index)
+    except DeviceError as error:
+        if choice.required:
+            raise
+        progress(Noted(f"no GPU: {error.message}"))
+        yield None, f"{error.message} [{error.code}]"
+        return
+    with device:
+        yield device, ""
+
+
+def validate_bundle(
+    folder: str | Path,
+    *,
+    device: str = "auto",
+    experiment: str | None = None,
+    keep: Path | None = None,
+    progress: Progress = silent,
+) -> Validated:
+    """Validate a bundle on a GPU and write validation.json and the validated report beside it.
+
+    Without a GPU, `auto` records every gate that needs one as not run, with the reason. Raises BundleError,
+    DeviceError, OutputError, ToolError.
+    """
+    from advisor.bundle import read_bundle
+
+    choice = parse_device(device)
+    bundle = read_bundle(folder)
+    with at_hand(choice, progress) as (gpu, reason):
+        return _validate(bundle, gpu, reason, experiment, keep, progress)
+
+
+def _validate(
+    bundle: Bundle, gpu: Device | None, reason: str, experiment: str | None, keep: Path | None, progress: Progress
+) -> Validated:
+    from advisor.bundle import read_build, write_build
+    from advisor.records.base import canonical_json
+    from advisor.report import render_report
+
+    if read_build(bundle) is None:
+        write_build(bundle, build(bundle, progress))
+    with _stage(progress, "validate", bundle.name) as result:
+        if gpu is None:
+            evidence = not_run_evidence(bundle, reason)
+        else:
+            from advisor.validation import validate
+
+            evidence = validate(bundle, device=gpu, experiment=experiment, keep=keep, progress=_cases(progress))
+        result.append(_summary(evidence))
+    write_text(bundle.folder / VALIDATION, canonical_json(evidence))
+    with _stage(progress, "report", str(bundle.folder / VALIDATED_REPORT)):
+        write_text(bundle.folder / VALIDATED_REPORT, render_report(bundle.plan, evidence))
+    return Validated(bundle, evidence)
+
+
+def _cases(progress: Progress) -> Callable[[str, int, int | None], None]:
+    return lambda name, done, total: progress(Advanced("validate", name, done, total))
+
+
+def _summary(evidence: Evidence) -> str:
+    if evidence.verdict == "not_run":
+        return f"not run: {evidence.not_run_reason}"
+    correct = sum(case.verdict == "correct" for case in evidence.cases)
+    return f"{evidence.verdict}: {correct} of {len(evidence.cases)} cases correct"
+
+
+def not_run_evidence(bundle: Bundle, reason: str) -> Evidence:
+    """What a built bundle shows without a GPU: rendered and compiled, and why nothing ran."""
+    from advisor.bundle import read_build
+
+    rows: list[KernelEvidence] = []
+    for image in read_build(bundle) or []:
+        kernel = bundle.launch.kernel(image["kernel_id"])
+        facts = {name: image[name] for name in _BUILD_FACTS}
+        broken = _broken_reason(image, kernel.registers, kernel.static_smem_bytes)
+        gates = [
+            GateResult(gate="rendered", result="pass", facts={"source": kernel.source}),
+            GateResult(gate="compiled", result="fail" if broken else "pass", reason=broken, facts=facts),
+            GateResult(gate="ran", result="not_run", reason=reason),
+        ]
+        rows.append(
+            KernelEvidence(
+                kernel_id=kernel.id,
+                kernel_hash=image["kernel_hash"],
+                image=image["target"],
+                schedule=kernel.schedule,
+                cluster=kernel.cluster,
+                gates=gates,
+            )
+        )
+    return Evidence(
+        bundle=bundle.name,
+        manifest_hash=bundle.manifest_hash,
+        device="none",
+        not_run_reason=reason,
+        gates=rows,
+        verdict="not_run",
+    )
+
+
+_BUILD_FACTS = (
+    "compiler",
+    "ptx_sha256",
+    "cubin_sha256",
+    "registers",
+    "static_smem_bytes",
+    "spill_bytes",
+    "stack_bytes",
+)
+
+
+def _broken_reason(image: Mapping[str, Any], registers: int, static_smem_bytes: int) -> str:
+    """Where a built image breaks what launch.json promises."""
+    reasons = []
+    if image["spill_bytes"]:
+        reasons.append(f"spills {image['spill_bytes']} bytes")
+    if image["registers"] > registers:
+        reasons.append(f"needs {image['registers']} registers, planned are {registers}")
+    if image["static_smem_bytes"] != static_smem_bytes:
+        reasons.append(f"has {image['static_smem_bytes']} bytes of static SMEM, planned are {static_smem_bytes}")
+    return "; ".join(reasons)
+
+
+# --- report, run --------------------------------------------------------------------------------------------------
+
+
+def report_bundle(folder: str | Path) -> tuple[Plan, Evidence | None]:
+    """Plan and evidence of a bundle. Evidence of another manifest is none of this bundle's. Raises BundleError."""
+    from pydantic import ValidationError
+
+    from advisor.bundle import read_bundle
+    from advisor.errors import BundleError
+
+    bundle = read_bundle(folder)
+    path = bundle.folder / VALIDATION
+    if not path.is_file():
+        return bundle.plan, None
+    try:
+        evidence = Evidence.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BundleError(
+            "VALIDATION_UNREADABLE",
+            f"{path} is not the evidence of this version: {str(error).splitlines()[0]}",
+            fix=f"run advisor validate {folder} again",
+            numbers={"path": str(path)},
+        ) from error
+    return bundle.plan, evidence if evidence.manifest_hash == bundle.manifest_hash else None
+
+
+def run(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    device: str = "auto",
+    output: Path = DEFAULT_OUTPUT,
+    experiment: str | None = None,
+    keep: Path | None = None,
+    progress: Progress = silent,
+) -> Ran:
+    """All of it: plan, generate, query and plan again where a GPU is at hand, validate, report."""
+    with at_hand(parse_device(device), progress) as (gpu, reason):
+        generated = generate(path, target=target, output=output, device=gpu, progress=progress)
+        if generated.bundle is None:
+            return Ran(generated, None)
+        return Ran(generated, _validate(generated.bundle, gpu, reason, experiment, keep, progress))
+
+
+# --- probe --------------------------------------------------------------------------------------------------------
+
+
+def probe_gpu(device: str = "auto", *, output: Path | None = None, progress: Progress = silent) -> ProbeResult:
+    """Measure the GPU at hand and, with `output`, write its profile there as TOML. Raises DeviceError, OutputError."""
+    from advisor.codegen import templates
+    from advisor.machine.profile_file import write_profile
+    from advisor.runtime import open_device
+    from advisor.runtime.probe import probe, probe_units
+    from advisor.toolchain import Unit, compile_many
+
+    with open_device(parse_device(device).index) as gpu:
+        rows = probe_units(gpu.info.compute_capability)
+        texts = [templates.load(row.template) for row in rows]
+        with _stage(progress, "build", f"{len(rows)} probe kernels"):
+            images = compile_many(
+                Unit(f"{row.name}.cu", text, templates.headers_for(text), row.target, {})
+                for row, text in zip(rows, texts, strict=True)
+            )
+        done = 0
+
+        def advance(detail: str) -> None:
+            nonlocal done
+            done += 1
+            progress(Advanced("probe", detail, done))
+
+        with _stage(progress, "probe", gpu.info.name):
+            cubins = {row.name: image.cubin for row, image in zip(rows, images, strict=True)}
+            result = probe(gpu, cubins, progress=advance)
+    if output is not None:
+        write_text(output, write_profile(result.profile))
+    return result

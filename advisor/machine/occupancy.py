@@ -10,6 +10,7 @@ it wherever a GPU is at hand. Tensor memory is no part of it: the occupancy API 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -126,6 +127,19 @@ def clusters_by_group(profile: DeviceProfile, ctas: int, cluster_size: int) -> t
         return (0,) * len(profile.sm_groups)
     capped = min(QUERY_CTAS_PER_SM, ctas) if profile.has_clusters else ctas
     return _per_group(profile.sm_groups, capped, cluster_size)
+
+
+def free_clusters(profile: DeviceProfile, ctas: int, cluster_size: int, busy_sms: int) -> int:
+    """Clusters that run at once while other work holds `busy_sms` SMs, spread over the groups in proportion.
+
+    A cluster needs all its SMs free within one group, so half of the SMs busy can cost more than half of the clusters.
+    """
+    taken = min(max(busy_sms, 0), profile.sms)
+    busy = [sms * taken // profile.sms for sms in profile.sm_groups]
+    for group in range(taken - sum(busy)):  # fewer than there are groups: each division dropped less than one SM
+        busy[group] += 1
+    free = tuple(sms - held for sms, held in zip(profile.sm_groups, busy, strict=True))
+    return sum(clusters_by_group(replace(profile, sm_groups=free), ctas, cluster_size))
 
 
 @lru_cache(maxsize=4096)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.machine.occupancy import clusters_by_group
+from advisor.machine.occupancy import clusters_by_group, free_clusters
 from advisor.machine.profile import DeviceProfile
 
 
@@ -40,16 +39,9 @@ def late_starts(
 ) -> NDArray[np.float64]:
     """Start time of each resident cluster, microseconds, while other work holds `busy_sms` SMs until `busy_until_us`.
 
-    `ctas` per SM as `ctas_per_sm` has it. The busy SMs are spread over the groups in proportion to their size. A
-    cluster needs all its SMs free within one group, so half of the SMs busy can delay more than half of the clusters.
-    The array is as long as the formula's answer for the idle GPU, early workers first.
+    `ctas` per SM as `ctas_per_sm` has it. The array is as long as the formula's answer for the idle GPU, early ones first;
+    `machine.occupancy.free_clusters` says how many those are.
     """
-    taken = min(max(busy_sms, 0), profile.sms)
-    busy = [sms * taken // profile.sms for sms in profile.sm_groups]
-    for group in range(taken - sum(busy)):  # fewer than there are groups: each division dropped less than one SM
-        busy[group] += 1
-    free = tuple(sms - held for sms, held in zip(profile.sm_groups, busy, strict=True))
-    early = sum(clusters_by_group(replace(profile, sm_groups=free), ctas, cluster_size))
     starts = np.full(sum(clusters_by_group(profile, ctas, cluster_size)), float(busy_until_us))
-    starts[:early] = 0.0
+    starts[: free_clusters(profile, ctas, cluster_size, busy_sms)] = 0.0
     return starts

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.machine import ctas_per_sm, load_profile, max_active_clusters, profile_names
-from advisor.machine.occupancy import clusters_by_group, clusters_that_fit, smem_capacity
+from advisor.machine.occupancy import clusters_by_group, clusters_that_fit, free_clusters, smem_capacity
 
 MEASURED = json.loads((Path(__file__).parents[1] / "data" / "h200_max_active_clusters.json").read_text())
 KIB = 1024
@@ -157,6 +157,13 @@ def test_the_default_carveout_counts_as_the_largest():
     assert smem_capacity(h200, 0, "default") == smem_capacity(h200, 0, "max") == h200.smem_per_sm_bytes
 
 
+@pytest.mark.parametrize(
+    ("size", "busy", "free"), [(1, 66, 66), (2, 0, 66), (2, 66, 30), (2, 132, 0), (16, 66, 0), (2, 999, 0)]
+)
+def test_busy_sms_leave_the_clusters_whose_sms_are_all_free(size, busy, free):
+    assert free_clusters(load_profile("h200"), 1, size, busy) == free
+
+
 # --- properties of the formula ------------------------------------------------------------------------------------
 
 profiles = st.sampled_from(profile_names()).map(load_profile)
@@ -195,3 +202,10 @@ def test_what_is_said_to_fit_does(profile, threads, registers, smem_bytes):
     assert found * threads * registers <= profile.registers_per_sm
     assert found * (smem_bytes + profile.smem_reserved_bytes) <= profile.smem_per_sm_bytes
     assert found <= profile.max_blocks_per_sm
+
+
+@given(profiles, st.integers(0, 8), st.integers(1, 16), st.integers(0, 200))
+def test_busy_sms_never_leave_more_clusters_than_an_idle_gpu_has_or_their_sms_allow(profile, held, size, busy):
+    found = free_clusters(profile, held, size, busy)
+    assert found <= clusters_that_fit(profile, held, size)
+    assert found * size <= max(0, profile.sms - busy) * held

@@ -39,8 +39,8 @@ def late_starts(
 ) -> NDArray[np.float64]:
     """Start time of each resident cluster, microseconds, while other work holds `busy_sms` SMs until `busy_until_us`.
 
-    `ctas` per SM as `ctas_per_sm` has it. The array is as long as the formula's answer for the idle GPU, early ones first;
-    `machine.occupancy.free_clusters` says how many those are.
+    `ctas` per SM as `ctas_per_sm` has it. The array is as long as the formula's answer for the idle GPU; the early
+    ones come first, and `machine.occupancy.free_clusters` says how many they are.
     """
     starts = np.full(sum(clusters_by_group(profile, ctas, cluster_size)), float(busy_until_us))
     starts[: free_clusters(profile, ctas, cluster_size, busy_sms)] = 0.0

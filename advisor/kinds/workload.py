@@ -5,20 +5,78 @@ A kind owns its facts; the planner, codegen and validation only ask. Every metho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.machine.profile import DeviceProfile
-from advisor.records.candidate import Candidate, Family, Resources
+from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
 from advisor.records.launch import Argument, Buffer, KernelSpec
 from advisor.records.plan import Finding
 from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Violation
 
 Arrays = Mapping[str, NDArray[Any]]
+Occupancy = Callable[[OccupancyKey, DeviceProfile], tuple[int, dict[str, Any]] | None]
+"""Clusters resident at once for a built kernel, and where the answer comes from; None: not this oracle's to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What one candidate costs, microseconds unless the name says otherwise: the inputs of the simulation, and the
+    total that the search ranked it by."""
+
+    time_us: float
+    makespan_us: float
+    launch_us: float
+    main_us: float  # main loop of one cluster tile
+    prologue_us: float
+    epilogue_us: float
+    overlap: float  # share of the epilogue that hides under the next main loop
+    claim_us: float
+    extra_us: float  # after the last tile: the second kernel of split-K
+    dram_us: float
+    tiles: int  # cluster tiles of the launch
+    planned: int  # clusters of the grid
+    resident: int  # clusters at once on an idle GPU
+    available: int  # the same while other work holds its SMs
+    bound: str  # what limits it
+    bounds: Mapping[str, float]  # each bound's own time for the launch
+
+
+class Search(Protocol):
+    """All candidates of one family, evaluated. Arrays have one entry per candidate.
+
+    `axes` names the questions whose options compete: for each, the options and every candidate's option. `time_us` is
+    infinite where `reason` is not -1; `reasons[reason]` is the clause that the candidate breaks.
+    """
+
+    @property
+    def family(self) -> Family: ...
+    @property
+    def profile(self) -> DeviceProfile: ...
+    @property
+    def time_us(self) -> NDArray[np.float64]: ...
+    @property
+    def reason(self) -> NDArray[np.int64]: ...
+    @property
+    def reasons(self) -> Sequence[Violation]: ...
+    @property
+    def simplicity(self) -> NDArray[np.int64]:
+        """The tie rule's order: smaller is simpler."""
+
+    @property
+    def axes(self) -> Mapping[str, tuple[Sequence[Any], NDArray[np.int64]]]: ...
+
+    def candidate(self, i: int) -> Candidate: ...
+
+    def timing(self, i: int) -> Timing: ...
+
+    def queried(self, i: int) -> dict[str, Any] | None:
+        """The oracle's facts where its answer was used for row `i`."""
 
 
 class Workload(Protocol):
@@ -45,6 +103,28 @@ class Workload(Protocol):
         """Families the target can run, best first."""
 
     def candidates(self, profile: DeviceProfile, family: Family) -> Sequence[Candidate]: ...
+
+    def explore(
+        self,
+        profile: DeviceProfile,
+        family: Family,
+        *,
+        forced: bool,
+        occupancy: Occupancy | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Search:
+        """The whole space of a family with legality and cost. `forced`: the problem's overrides bind it; `overrides`
+        replaces single ones of them (None lifts one)."""
+
+    def forces(self) -> Mapping[str, Any]:
+        """The overrides that the problem gives, by name."""
+
+    def limits(self) -> Mapping[str, Any]:
+        """What the planner needs of constraints and assumptions: sm_budget, max_cluster_size, fallback, busy_sms,
+        tile_cost_cv, seed."""
+
+    def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
+        """FLOPs and bytes of the launch for step 1: flops, dram_bytes, l2_bytes, smem_bytes, intensity and so on."""
 
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause that the candidate breaks; empty means legal."""

@@ -1,1 +1,373 @@
-"""Dense GEMM."""
+"""`kind: gemm` as one Workload: composes the three families, the space, the cost and the numerics.
+
+Imports `machine`, `problem`, `records`, `simulation` and this package. The kernels of a family, its footprint and its
+limits are in `sm100.py`, `sm90.py` and `portable.py`; the search space in `space.py`; the equations in `cost.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.kinds.gemm import cost, interface, space, tma
+from advisor.kinds.gemm.families import module_of
+from advisor.kinds.workload import Arrays, Occupancy, Timing
+from advisor.machine.features import Feature, supports
+from advisor.machine.profile import DeviceProfile
+from advisor.problem.gemm import GemmProblem
+from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
+from advisor.records.case import Case
+from advisor.records.launch import Argument, Buffer, KernelSpec
+from advisor.records.plan import Finding
+from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Violation
+
+OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab")
+
+
+@dataclass(frozen=True, eq=False)
+class GemmSearch:
+    """One family's table with its costs: a `Search`."""
+
+    table: space.Table
+    costs: cost.Costs
+    answers: dict[int, dict[str, Any]]  # rows that an oracle answered
+
+    @property
+    def family(self) -> Family:
+        return self.table.family
+
+    @property
+    def profile(self) -> DeviceProfile:
+        return self.table.profile
+
+    @property
+    def time_us(self) -> NDArray[np.float64]:
+        return self.costs.time_us
+
+    @property
+    def reason(self) -> NDArray[np.int64]:
+        return self.costs.reason
+
+    @property
+    def reasons(self) -> Sequence[Violation]:
+        return self.costs.reasons
+
+    @property
+    def simplicity(self) -> NDArray[np.int64]:
+        return self.table.simplicity
+
+    @cached_property
+    def axes(self) -> Mapping[str, tuple[Sequence[Any], NDArray[np.int64]]]:
+        t = self.table
+        return {
+            "schedule": _axis(t.schedule, lambda v: space.SCHEDULE_OF[v]),
+            "cluster_size": _axis(t.size, int),
+            "cluster": _axis(
+                (t.cluster_x * 64 + t.cluster_y) * 64 + t.cluster_z, lambda v: (v // 4096, v // 64 % 64, v % 64)
+            ),
+            "mma_ctas": _axis(t.mma_ctas, int),
+            "tile": _axis(t.tile_m * 1024 + t.tile_n, lambda v: (v // 1024, v % 1024)),
+            "split_k": _axis(
+                t.split * 64 + t.cluster_z, lambda v: (v // 64, "in the cluster" if v % 64 > 1 else "over scratch")
+            ),
+            "swap_ab": _axis(t.swap.astype(np.int64), bool),
+        }
+
+    def candidate(self, i: int) -> Candidate:
+        return self.table.candidate(i, cost.raster_of(self.costs, i))
+
+    def timing(self, i: int) -> Timing:
+        c, t = self.costs, self.table
+        clk = t.profile.max_clock_hz / 1e6
+        rounds = max(1, -(-int(c.clusters[i]) // max(1, int(min(c.planned[i], c.available[i])))))
+        bounds = {name: float(values[i]) * int(c.k_steps[i]) * rounds / clk for name, values in c.steps.items()}
+        bounds["epilogue"] = float(c.epilogue_us[i]) * rounds
+        bounds["dram"] = float(c.dram_us[i])
+        bounds["latency"] += float(c.prologue_us[i]) * (rounds if t.schedule[i] == cost.ONE_TILE else 1)
+        bounds["latency"] += t.profile.launch_us
+        return Timing(
+            time_us=float(c.time_us[i]),
+            makespan_us=float(c.makespan_us[i]),
+            launch_us=t.profile.launch_us,
+            main_us=float(c.main_us[i]),
+            prologue_us=float(c.prologue_us[i]),
+            epilogue_us=float(c.epilogue_us[i]),
+            overlap=float(c.overlap[i]),
+            claim_us=float(c.claim_us[i]),
+            extra_us=float(c.reduce_us[i]),
+            dram_us=float(c.dram_us[i]),
+            tiles=int(c.clusters[i]),
+            planned=int(c.planned[i]),
+            resident=int(c.resident[i]),
+            available=int(c.available[i]),
+            bound=max(bounds, key=lambda name: bounds[name]),
+            bounds=bounds,
+        )
+
+    def queried(self, i: int) -> dict[str, Any] | None:
+        return self.answers.get(i)
+
+
+def _axis(values: NDArray[np.int64], label: Any) -> tuple[Sequence[Any], NDArray[np.int64]]:
+    distinct, codes = np.unique(values, return_inverse=True)
+    return [label(int(each)) for each in distinct], codes
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A dense GEMM as the house asks about it."""
+
+    problem: GemmProblem
+
+    @property
+    def name(self) -> str:
+        return self.problem.name
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.problem.model_dump(mode="json")
+
+    def empty(self) -> str | None:
+        """Zero m, n or batch: no output element. (k = 0 still writes beta C + bias.)"""
+        p = self.problem
+        zero = [name for name in ("m", "n", "batch") if getattr(p, name) == 0]
+        return f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} 0: D has no element" if zero else None
+
+    def findings(self, profile: DeviceProfile) -> list[Finding]:
+        """What limits every kernel of the target before any search."""
+        p, found = self.problem, []
+        if supports(Feature.TMA, profile.arch) and self.families(profile) != ("portable",):
+            for each in tma.operand_violations(p, "d"):
+                found.append(
+                    Finding(
+                        code=each.code,
+                        severity="warning",
+                        message=f"{each.message}. Until then D is stored directly, without TMA",
+                        numbers=dict(each.numbers),
+                    )
+                )
+        return found
+
+    def arguments(self) -> list[Argument]:
+        return interface.arguments(self.problem)
+
+    def buffers(self) -> dict[str, Buffer]:
+        return interface.buffers(self.problem)
+
+    def families(self, profile: DeviceProfile) -> tuple[Family, ...]:
+        """By exact features: tcgen05, then wgmma (whose rung a tcgen05 target carries for older GPUs), then mma.sync."""
+        if supports(Feature.TCGEN05, profile.arch):
+            return ("sm100", "sm90", "portable")
+        return ("sm90", "portable") if supports(Feature.WGMMA, profile.arch) else ("portable",)
+
+    def candidates(self, profile: DeviceProfile, family: Family) -> Sequence[Candidate]:
+        """Every legal candidate, fastest first. (The planner works on `explore`, which holds the same as arrays.)"""
+        search = self.explore(profile, family, forced=True)
+        order = np.argsort(search.time_us, kind="stable")
+        return [search.candidate(int(i)) for i in order[: int(np.isfinite(search.time_us).sum())]]
+
+    def explore(
+        self,
+        profile: DeviceProfile,
+        family: Family,
+        *,
+        forced: bool,
+        occupancy: Occupancy | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> GemmSearch:
+        p = self.problem
+        given = dict(self.forces()) if forced else {}
+        given.update(overrides or {})
+        table = space.table(p, family, profile, forced=tuple(given.get(name) for name in OVERRIDES))
+        answers: dict[int, dict[str, Any]] = {}
+        resident = None if occupancy is None else _ask(table, profile, occupancy, answers)
+        return GemmSearch(table, cost.evaluate(p, table, resident=resident), answers)
+
+    def forces(self) -> Mapping[str, Any]:
+        o = self.problem.overrides
+        return {name: getattr(o, name) for name in OVERRIDES if getattr(o, name) is not None}
+
+    def limits(self) -> Mapping[str, Any]:
+        p = self.problem
+        return {
+            "sm_budget": p.constraints.sm_budget,
+            "max_cluster_size": p.constraints.max_cluster_size,
+            "fallback": p.constraints.fallback,
+            "kernel": p.overrides.kernel,
+            "busy_sms": p.shared_gpu.busy_sms,
+            "tile_cost_cv": p.assume.tile_cost_cv,
+            "seed": p.assume.seed,
+        }
+
+    def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
+        """Every clause of the family, and the first of the others that the candidate breaks."""
+        found = list(module_of(c.family).violations(self.problem, c))
+        forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
+        table = space.table(self.problem, c.family, profile, forced=forced)
+        costs = cost.evaluate(self.problem, table)
+        seen = {each.code for each in found}
+        found += [costs.reasons[int(i)] for i in costs.reason if i >= 0 and costs.reasons[int(i)].code not in seen]
+        return found
+
+    def resources(self, c: Candidate) -> Resources:
+        return module_of(c.family).resources(self.problem, c)
+
+    def coordinates(self, c: Candidate) -> TileMap:
+        p = self.problem
+        m, n = (p.n, p.m) if c.work.swap_ab else (p.m, p.n)
+        x, y, z = c.cluster
+        tiles_m, tiles_n = -(-m // c.tile[0]), -(-n // c.tile[1])
+        across, along = -(-tiles_m // x), -(-tiles_n // y)
+        slices = c.work.split_k if z == 1 else 1
+        launched = (across * x, along * y, p.batch)
+        area = launched[0] * launched[1] * c.tile[0] * c.tile[1]
+        return TileMap(
+            tiles=(tiles_m, tiles_n, p.batch),
+            launched=launched,
+            clusters=(across, along, p.batch * slices),
+            k_steps=-(-max(1, -(-p.k // c.tile[2])) // c.work.split_k),
+            useful_share=m * n / area if area else 0.0,
+        )
+
+    def traffic(self, c: Candidate, profile: DeviceProfile) -> Traffic:
+        p = self.problem
+        table, costs, i = self._row(c, profile)
+        tiles = self.coordinates(c)
+        a_box = c.tile[0] * c.tile[2] * p.a.element_bytes
+        b_box = c.tile[1] // c.work.mma_ctas * c.tile[2] * p.b.element_bytes
+        x, y, z = c.cluster
+        spread_b = max(1, x // c.work.mma_ctas)
+        outputs = p.m * p.n * p.batch
+        partial = 8 * c.work.split_k * outputs if z == 1 and c.work.split_k > 1 else 0
+        del table
+        return Traffic(
+            tma_bytes_per_tile=(a_box // y + b_box // spread_b) * tiles.k_steps,
+            smem_fill_bytes_per_tile=(a_box + b_box) * tiles.k_steps,
+            l2_read_bytes=int(costs.l2_bytes[i]),
+            dram_bytes=int(costs.dram_bytes[i]),
+            store_bytes=outputs * p.d.element_bytes + partial,
+            dsmem_bytes=outputs * 4 * (z - 1) if z > 1 else 0,
+        )
+
+    def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
+        p = self.problem
+        traffic = self.traffic(c, profile)
+        return {
+            "flops": float(p.flops),
+            "dram_bytes": float(traffic.dram_bytes),
+            "l2_read_bytes": float(traffic.l2_read_bytes),
+            "l2_bytes_per_flop": traffic.l2_read_bytes / max(1, p.flops),
+            "flops_per_dram_byte": p.flops / max(1, traffic.dram_bytes),
+            "smem_fill_bytes_per_tile": float(traffic.smem_fill_bytes_per_tile),
+            "dsmem_bytes": float(traffic.dsmem_bytes),
+            "store_bytes": float(traffic.store_bytes),
+        }
+
+    def sharing(self, c: Candidate) -> list[SharingRow]:
+        p = self.problem
+        x, y, _ = c.cluster
+        a_bytes = c.tile[0] * c.tile[2] * p.a.element_bytes
+        b_bytes = c.tile[1] // c.work.mma_ctas * c.tile[2] * p.b.element_bytes
+        pairs = max(1, x // c.work.mma_ctas)
+        rows = [
+            SharingRow(
+                operand="A",
+                shared_along="y" if y > 1 else "none",
+                receivers=y,
+                mask=f"bit of every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z)" if y > 1 else "none",
+                bytes_per_load=a_bytes // y,
+                loads_per_stage=-(-c.tile[0] // y // tma.MAX_BOX) if y <= c.tile[0] else 1,
+            )
+        ]
+        b_mask = "none"
+        if pairs > 1 and c.work.mma_ctas == 2:
+            b_mask = f"bit of every rank of this parity, y and z: sum over even x of 1 << (x + rank % 2 + {x} y + {x * y} z)"
+        elif pairs > 1:
+            b_mask = f"bit of every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z)"
+        rows.append(
+            SharingRow(
+                operand="B",
+                shared_along="x" if x > 1 else "none",
+                receivers=pairs,
+                mask=b_mask,
+                bytes_per_load=b_bytes // pairs,
+                loads_per_stage=1,
+            )
+        )
+        return [
+            SharingRow(r.operand, r.shared_along, r.receivers, r.mask, r.bytes_per_load, max(1, r.loads_per_stage))
+            for r in rows
+        ]
+
+    def barriers(self, c: Candidate) -> list[BarrierRow]:
+        return module_of(c.family).barriers(self.problem, c)
+
+    def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
+        """Main-loop time of each cluster tile, microseconds; skewed as `assume.tile_cost_cv` says."""
+        from advisor.simulation import skewed_costs
+
+        _, costs, i = self._row(c, profile)
+        assume = self.problem.assume
+        return skewed_costs(int(costs.clusters[i]), float(costs.main_us[i]), assume.tile_cost_cv, assume.seed)
+
+    def kernels(self, c: Candidate) -> list[KernelSpec]:
+        return module_of(c.family).kernels(self.problem, c)
+
+    def cases(self, c: Candidate, resident_clusters: int) -> list[Case]:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.cases(self.problem, c, resident_clusters)
+
+    def inputs(self, case: Case) -> dict[str, NDArray[Any]]:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.inputs(self.problem, case)
+
+    def reference(self, case: Case, inputs: Arrays) -> dict[str, NDArray[np.float64]]:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.reference(self.problem, case, inputs)
+
+    def bound(self, case: Case, inputs: Arrays, family: Family) -> dict[str, NDArray[np.float64]]:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.bound(self.problem, case, inputs, family)
+
+    def simpler(self, c: Candidate) -> tuple[int, ...]:
+        return (
+            space.SCHEDULE_RANK[c.schedule],
+            c.work.mma_ctas,
+            c.cluster_size,
+            c.work.split_k,
+            int(c.work.swap_ab),
+        )
+
+    def _row(self, c: Candidate, profile: DeviceProfile) -> tuple[space.Table, cost.Costs, int]:
+        """The candidate's own row: a table of one."""
+        forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
+        table = space.table(self.problem, c.family, profile, forced=forced)
+        return table, cost.evaluate(self.problem, table), 0
+
+
+def _ask(
+    table: space.Table, profile: DeviceProfile, occupancy: Occupancy, answers: dict[int, dict[str, Any]]
+) -> NDArray[np.int64]:
+    """The formula's residency with the oracle's answers over it."""
+    resident = table.resident.copy()
+    columns = np.stack(
+        [table.threads, table.registers, table.smem_bytes, table.cluster_x, table.cluster_y, table.cluster_z]
+    )
+    keys, inverse = np.unique(columns, axis=1, return_inverse=True)
+    inverse = inverse.ravel()
+    for number, (threads, registers, smem, x, y, z) in enumerate(keys.T.tolist()):
+        answer = occupancy(OccupancyKey(threads, registers, smem, "max", (x, y, z)), profile)
+        if answer is not None:
+            rows = np.flatnonzero(inverse == number)
+            resident[rows] = answer[0]
+            answers.update(dict.fromkeys(rows.tolist(), answer[1]))
+    return resident

@@ -1,0 +1,480 @@
+"""Every candidate of one family as a table of columns, with its footprint and residency.
+
+Imports `machine`, `problem`, `records` and the family modules. A table depends on the types, layouts, overrides and
+constraints of a problem but not on its extents, so it is built once and shared by every problem of the same make;
+what depends on the extents is in `clauses.py` and `cost.py`. Arrays have one entry per candidate.
+
+A family module answers for one candidate at a time. Footprint and family limits are asked for each *part* of the
+space (tile and schedule; cluster, split and schedule) and spread over the rows: a few hundred questions for tens of
+thousands of rows. `Gemm.clauses` asks again, in full, for every candidate that a plan names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.kinds.gemm import tma
+from advisor.kinds.gemm.families import FamilyModule, module_of
+from advisor.machine.occupancy import clusters_by_group, ctas_per_sm
+from advisor.machine.profile import DeviceProfile
+from advisor.problem.gemm import GemmProblem
+from advisor.records.candidate import Candidate, Family, GemmWork, OccupancyKey, Raster, Resources, Schedule
+from advisor.records.rows import Violation
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+CLUSTER_SIDES = (1, 2, 4, 8, 16)
+MAX_CLUSTER = 16
+SCHEDULE_RANK: dict[Schedule, int] = {"one_tile": 0, "static": 1, "ticket": 2, "clc": 3}
+SCHEDULE_OF: dict[int, Schedule] = {rank: name for name, rank in SCHEDULE_RANK.items()}
+PORTABLE_SMEM_BYTES = 99 * 1024  # what every GPU from compute capability 8.6 on can give one CTA
+LEGAL = -1
+_KEPT_TABLES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TileOption:
+    """A tile of one CTA in MMA elements, bytes of a K step, how many CTAs issue its MMA, and the CTA's threads."""
+
+    m: int
+    n: int
+    k_bytes: int
+    mma_ctas: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of the space that one family covers. `splits` pairs cluster z with the number of K slices."""
+
+    tiles: tuple[TileOption, ...]
+    schedules: tuple[Schedule, ...]
+    clusters: tuple[tuple[int, int], ...]
+    splits: tuple[tuple[int, int], ...]
+    swaps: tuple[bool, ...]
+    stages: tuple[int, int]
+
+
+class OccupancyOracle(Protocol):
+    """A live answer for a built kernel: the clusters that are resident, and where the number comes from."""
+
+    def __call__(self, key: OccupancyKey, profile: DeviceProfile, /) -> tuple[int, dict[str, Any]] | None: ...
+
+
+_FACTORINGS = tuple((x, y) for x in CLUSTER_SIDES for y in CLUSTER_SIDES if x * y <= MAX_CLUSTER)
+_SPLITS = ((1, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (1, 12), (1, 16))
+
+
+@lru_cache(maxsize=None)
+def family_span(family: Family) -> Span:
+    """What a family covers: the tiles and limits are the family module's, the combinations are made here."""
+    if family == "sm100":
+        from advisor.kinds.gemm import sm100
+
+        return Span(
+            tiles=tuple(
+                TileOption(m, n, sm100.SWIZZLE_BYTES, ctas, sm100.THREADS)
+                for ctas in (1, 2)
+                for m in sm100.TILE_M
+                for n in sm100.TILE_N
+                if n >= 8 * ctas
+            ),
+            schedules=("one_tile", "static", "clc"),
+            clusters=_FACTORINGS,
+            splits=_SPLITS,
+            swaps=(False, True),
+            stages=(sm100.MIN_STAGES, sm100.MAX_STAGES),
+        )
+    if family == "sm90":
+        from advisor.kinds.gemm import sm90
+
+        return Span(
+            tiles=tuple(
+                TileOption(m, n, sm90.K_BYTES, 1, sm90.threads(m)) for m in sm90.TILE_M for n in sm90.TILE_N
+            ),
+            schedules=sm90.SCHEDULES,
+            clusters=_FACTORINGS,
+            splits=_SPLITS,
+            swaps=(False, True),
+            stages=(sm90.MIN_STAGES, sm90.MAX_STAGES),
+        )
+    from advisor.kinds.gemm import portable
+
+    return Span(
+        tiles=tuple(
+            TileOption(m, n, k_bytes, 1, 32 * warps[0] * warps[1])
+            for (m, n), warps in portable.WARPS.items()
+            for k_bytes in portable.K_STEP_BYTES
+        ),
+        schedules=("one_tile",),
+        clusters=((1, 1),),
+        splits=((1, 1),),
+        swaps=(False,),
+        stages=(portable.STAGES[0], portable.STAGES[-1]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns. `reason` is an index into `reasons`, or LEGAL; `footprint` one into `resources`."""
+
+    family: Family
+    profile: DeviceProfile
+    forced: tuple[Any, ...]
+    tile_m: Ints
+    tile_n: Ints
+    tile_k: Ints
+    cluster_x: Ints
+    cluster_y: Ints
+    cluster_z: Ints
+    size: Ints
+    split: Ints
+    mma_ctas: Ints
+    swap: Bools
+    schedule: Ints
+    stages: Ints
+    threads: Ints
+    footprint: Ints
+    smem_bytes: Ints
+    tmem_columns: Ints
+    registers: Ints
+    ctas_per_sm: Ints
+    resident: Ints  # clusters that are resident at once, by the formula
+    reason: Ints
+    reasons: tuple[Violation, ...]
+    simplicity: Ints  # the tie rule: smaller is simpler
+    shape: Ints  # rows that share everything but the schedule have one number
+
+    @property
+    def rows(self) -> int:
+        return len(self.tile_m)
+
+    def candidate(self, i: int, raster: Raster) -> Candidate:
+        """Row `i` as the record that other rooms take."""
+        x, y, z = int(self.cluster_x[i]), int(self.cluster_y[i]), int(self.cluster_z[i])
+        return Candidate(
+            family=self.family,
+            cluster=(x, y, z),
+            schedule=SCHEDULE_OF[int(self.schedule[i])],
+            tile=(int(self.tile_m[i]), int(self.tile_n[i]), int(self.tile_k[i])),
+            stages=int(self.stages[i]),
+            threads=int(self.threads[i]),
+            work=GemmWork(
+                mma_ctas=int(self.mma_ctas[i]),
+                multicast_a=y,
+                multicast_b=x,
+                split_k=int(self.split[i]),
+                swap_ab=bool(self.swap[i]),
+                raster=raster,
+            ),
+        )
+
+
+def smem_limit(family: Family, profile: DeviceProfile) -> int:
+    """Dynamic shared memory that one CTA of the family may ask for, bytes."""
+    if family == "portable":
+        return min(PORTABLE_SMEM_BYTES, profile.smem_per_block_bytes)
+    return profile.smem_per_block_bytes
+
+
+def free_clusters(profile: DeviceProfile, ctas: int, size: int, busy_sms: int) -> int:
+    """Clusters that run at once while other work holds `busy_sms` SMs, spread over the groups by size."""
+    from advisor.simulation import late_starts
+
+    if busy_sms <= 0:
+        return sum(clusters_by_group(profile, ctas, size))
+    return int((late_starts(profile, ctas, size, busy_sms, 1.0) == 0.0).sum())
+
+
+def make_of(p: GemmProblem) -> tuple[Any, ...]:
+    """What a table depends on: everything of the problem that is fixed at compile time, and no extent."""
+    aligned = tuple(
+        tuple((each.code, str(each.numbers)) for each in tma.operand_violations(p, name)) for name in ("a", "b", "c", "d")
+    )
+    operands = tuple((m.dtype, m.major) for m in (p.a, p.b, p.c, p.d))
+    return (operands, p.accumulate, p.uses_c, p.epilogue.bias, p.epilogue.activation, p.scale.a, p.scale.b, aligned)
+
+
+def forced_of(p: GemmProblem) -> tuple[Any, ...]:
+    """The overrides that bind the shape of a candidate."""
+    o = p.overrides
+    return (o.cluster, o.schedule, o.tile, o.stages, o.mma_ctas, o.split_k, o.swap_ab)
+
+
+_TABLES: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
+
+
+def table(p: GemmProblem, family: Family, profile: DeviceProfile, *, forced: tuple[Any, ...] | None = None) -> Table:
+    """The table of a family; `forced` are the overrides that bind it (none: the free space)."""
+    forced = forced or (None,) * 7
+    if None not in forced:  # one candidate: not worth a place among the tables that are kept
+        return _build(p, family, profile, forced)
+    key = (id(profile), family, make_of(p), forced)
+    found = _TABLES.get(key)
+    if found is None:
+        found = _build(p, family, profile, forced)
+        _TABLES[key] = found
+        if len(_TABLES) > _KEPT_TABLES:
+            _TABLES.popitem(last=False)
+    else:
+        _TABLES.move_to_end(key)
+    return found
+
+
+def span_of(family: Family, forced: tuple[Any, ...], element_bytes: int) -> Span:
+    """The family's span narrowed to the overrides. What an override names joins the span even where no kernel has
+    it, so that its refusal has a reason."""
+    cluster, schedule, tile, _, mma_ctas, split_k, swap = forced
+    base = family_span(family)
+    tiles = base.tiles
+    if tile is not None:
+        kinds = sorted({each.mma_ctas for each in tiles})
+        same = [each for each in tiles if (each.m, each.n) == (tile[0], tile[1])]
+        threads = {each.mma_ctas: each.threads for each in same}
+        k_bytes = tile[2] * element_bytes
+        tiles = tuple(TileOption(tile[0], tile[1], k_bytes, n, threads.get(n, base.tiles[0].threads)) for n in kinds)
+    if mma_ctas is not None:
+        wanted = tuple(each for each in tiles if each.mma_ctas == mma_ctas)
+        tiles = wanted or tuple(replace(each, mma_ctas=mma_ctas) for each in tiles)
+    splits = base.splits
+    if split_k is not None:
+        splits = tuple(each for each in splits if each[1] == split_k) or ((1, split_k),)
+    if cluster is not None:
+        z = cluster[2]
+        splits = tuple(each for each in splits if each[0] == z) or ((z, split_k or z),)
+    return Span(
+        tiles=tiles,
+        schedules=base.schedules if schedule is None else (schedule,),
+        clusters=base.clusters if cluster is None else ((cluster[0], cluster[1]),),
+        splits=splits,
+        swaps=base.swaps if swap is None else (swap,),
+        stages=base.stages,
+    )
+
+
+def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple[Any, ...]) -> Table:
+    module = module_of(family)
+    eb = p.a.element_bytes
+    span = span_of(family, forced, eb)
+    counts = (len(span.tiles), len(span.clusters), len(span.splits), len(span.swaps), len(span.schedules))
+    i_tile, i_cluster, i_split, i_swap, i_schedule = (axis.ravel() for axis in np.indices(counts))
+
+    tiles = np.array([(t.m, t.n, t.mma_ctas, t.threads, t.k_bytes // eb) for t in span.tiles], dtype=np.int64)[i_tile]
+    clusters = np.array(span.clusters, dtype=np.int64)[i_cluster]
+    splits = np.array(span.splits, dtype=np.int64)[i_split]
+    swap = np.array(span.swaps, dtype=np.bool_)[i_swap]
+    schedule = np.array([SCHEDULE_RANK[each] for each in span.schedules], dtype=np.int64)[i_schedule]
+
+    parts = _parts(p, module, family, profile, span, forced[3])
+    part = ((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * 2 + (splits[:, 0] > 1)
+    stages, smem, tmem, registers = (parts.numbers[part, column] for column in range(4))
+    reasons, reason = list(parts.reasons), parts.reason[part].copy()
+    _cluster_reasons(p, module, family, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule))
+
+    size = clusters[:, 0] * clusters[:, 1] * splits[:, 0]
+    fit = _ctas_per_sm(profile, tiles[:, 3], registers, smem, tmem)
+    resident = _resident(profile, fit, size)
+    order = ((schedule * 2 + tiles[:, 2] - 1) * 64 + np.minimum(size, 63)) * 64 + np.minimum(splits[:, 1], 63)
+    return Table(
+        family=family,
+        profile=profile,
+        forced=forced,
+        tile_m=tiles[:, 0],
+        tile_n=tiles[:, 1],
+        tile_k=tiles[:, 4],
+        cluster_x=clusters[:, 0],
+        cluster_y=clusters[:, 1],
+        cluster_z=splits[:, 0],
+        size=size,
+        split=splits[:, 1],
+        mma_ctas=tiles[:, 2],
+        swap=swap,
+        schedule=schedule,
+        stages=stages,
+        threads=tiles[:, 3],
+        footprint=part,
+        smem_bytes=smem,
+        tmem_columns=tmem,
+        registers=registers,
+        ctas_per_sm=fit,
+        resident=resident,
+        reason=reason,
+        reasons=tuple(reasons),
+        simplicity=order * 2 + swap,
+        shape=np.arange(len(size), dtype=np.int64) // counts[-1],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    numbers: Ints  # [part, (stages, dynamic SMEM, TMEM columns, registers)]
+    reason: Ints
+    reasons: tuple[Violation, ...]
+
+
+def _parts(
+    p: GemmProblem,
+    module: FamilyModule,
+    family: Family,
+    profile: DeviceProfile,
+    span: Span,
+    forced_stages: int | None,
+) -> _Parts:
+    """Footprint and family limits of every (tile, swap, schedule, cluster split?)."""
+    limit = smem_limit(family, profile)
+    numbers, reason = [], []
+    reasons: list[Violation] = []
+    for tile, swap, schedule, split in itertools.product(span.tiles, span.swaps, span.schedules, (False, True)):
+        z = 2 if split else 1
+        base = Candidate(
+            family=family,
+            cluster=(tile.mma_ctas, 1, z),
+            schedule=schedule,
+            tile=(tile.m, tile.n, tile.k_bytes // p.a.element_bytes),
+            stages=forced_stages or span.stages[0],
+            threads=tile.threads,
+            work=GemmWork(mma_ctas=tile.mma_ctas, multicast_b=tile.mma_ctas, split_k=z, swap_ab=swap),
+        )
+        chosen, taken = _deepest(p, module, base, span.stages, limit, forced_stages)
+        numbers.append((chosen.stages, taken.dynamic_smem_bytes, taken.tmem_columns, taken.registers))
+        found = module.violations(p, replace(chosen, schedule="one_tile"))
+        if not found:
+            found = _fits(chosen, taken, limit, profile)
+        reason.append(_index(reasons, found[0]) if found else LEGAL)
+    return _Parts(np.array(numbers, dtype=np.int64), np.array(reason, dtype=np.int64), tuple(reasons))
+
+
+def _deepest(
+    p: GemmProblem,
+    module: FamilyModule,
+    base: Candidate,
+    stages: tuple[int, int],
+    limit: int,
+    forced: int | None,
+) -> tuple[Candidate, Resources]:
+    """The candidate with as many stages as fit; with the fewest where none fits, so that the refusal has numbers."""
+    if forced is not None:
+        return base, module.resources(p, base)
+    low, high = stages
+    fewest = module.resources(p, base)
+    per_stage = max(1, module.resources(p, replace(base, stages=low + 1)).dynamic_smem_bytes - fewest.dynamic_smem_bytes)
+    for depth in range(min(high, low + max(0, limit - fewest.dynamic_smem_bytes) // per_stage), low, -1):
+        deeper = replace(base, stages=depth)
+        taken = module.resources(p, deeper)
+        if taken.dynamic_smem_bytes <= limit:
+            return deeper, taken
+    return base, fewest
+
+
+def _fits(c: Candidate, taken: Resources, limit: int, profile: DeviceProfile) -> list[Violation]:
+    """The clauses on one CTA's footprint. The only home of each."""
+    found = []
+    smem = taken.dynamic_smem_bytes + taken.static_smem_bytes
+    if smem > limit:
+        found.append(
+            Violation(
+                "SMEM_OVER_LIMIT",
+                f"{c.stages} stages of a {c.tile[0]} x {c.tile[1]} tile take {smem} bytes of shared memory; one CTA gets {limit}",
+                {"smem_bytes": smem, "limit_bytes": limit, "stages": c.stages, "parts": dict(taken.smem_parts)},
+            )
+        )
+    if taken.tmem_columns > profile.tmem_columns and c.family == "sm100":
+        found.append(
+            Violation(
+                "TMEM_OVER_512",
+                f"the accumulators take {taken.tmem_columns} tensor memory columns; an SM has {profile.tmem_columns}",
+                {"tmem_columns": taken.tmem_columns, "limit": profile.tmem_columns},
+            )
+        )
+    if taken.threads > 1024 or taken.threads * taken.registers > profile.registers_per_sm:
+        found.append(
+            Violation(
+                "REGISTERS_OVER_BUDGET",
+                f"{taken.threads} threads of {taken.registers} registers are {taken.threads * taken.registers}; an SM has "
+                f"{profile.registers_per_sm}, a block at most 1024 threads",
+                {"threads": taken.threads, "registers": taken.registers, "limit": profile.registers_per_sm},
+            )
+        )
+    tx = 0 if c.family == "portable" else c.work.mma_ctas * _stage_bytes(taken, c.stages)
+    if tx >= tma.MAX_TX_BYTES:
+        found.append(
+            Violation(
+                "TX_BYTES_1MIB",
+                f"one phase expects {tx} bytes; an mbarrier counts less than 1 MiB",
+                {"tx_bytes": tx, "limit": tma.MAX_TX_BYTES},
+            )
+        )
+    return found
+
+
+def _stage_bytes(taken: Resources, stages: int) -> int:
+    operands = ("a", "b", "a_stages", "b_stages")
+    return sum(size for name, size in taken.smem_parts if name in operands) // max(1, stages)
+
+
+def _cluster_reasons(
+    p: GemmProblem,
+    module: FamilyModule,
+    family: Family,
+    span: Span,
+    reasons: list[Violation],
+    reason: Ints,
+    axes: tuple[Ints, Ints, Ints, Ints],
+) -> None:
+    """Family limits of every (CTAs per MMA, cluster, split, schedule), asked with a tile that the family takes."""
+    i_tile, i_cluster, i_split, i_schedule = axes
+    mma = np.array([tile.mma_ctas for tile in span.tiles], dtype=np.int64)[i_tile]
+    for kind in sorted({tile.mma_ctas for tile in span.tiles}):
+        rows = (mma == kind) & (reason == LEGAL)
+        if not rows.any():
+            continue
+        tile = span.tiles[int(i_tile[int(np.argmax(rows))])]
+        verdict = np.full((len(span.clusters), len(span.splits), len(span.schedules)), LEGAL, dtype=np.int64)
+        for (i, (x, y)), (j, (z, split)), (k, schedule) in itertools.product(
+            enumerate(span.clusters), enumerate(span.splits), enumerate(span.schedules)
+        ):
+            c = Candidate(
+                family=family,
+                cluster=(x, y, z),
+                schedule=schedule,
+                tile=(tile.m, tile.n, tile.k_bytes // p.a.element_bytes),
+                stages=span.stages[0],
+                threads=tile.threads,
+                work=GemmWork(mma_ctas=kind, multicast_a=y, multicast_b=x, split_k=split),
+            )
+            found = module.violations(p, c)
+            if found:
+                verdict[i, j, k] = _index(reasons, found[0])
+        reason[rows] = verdict[i_cluster[rows], i_split[rows], i_schedule[rows]]
+
+
+def _index(reasons: list[Violation], found: Violation) -> int:
+    for index, each in enumerate(reasons):
+        if each.code == found.code and each.message == found.message:
+            return index
+    reasons.append(found)
+    return len(reasons) - 1
+
+
+def _ctas_per_sm(profile: DeviceProfile, threads: Ints, registers: Ints, smem: Ints, tmem: Ints) -> Ints:
+    """CTAs that one SM holds: the occupancy formula, and tensor memory, which that formula does not know."""
+    rows, inverse = np.unique(np.stack([threads, registers, smem, tmem]), axis=1, return_inverse=True)
+    answers = []
+    for thread_count, register_count, smem_bytes, columns in rows.T.tolist():
+        fit = ctas_per_sm(profile, thread_count, register_count, smem_bytes)
+        answers.append(min(fit, profile.tmem_columns // columns) if columns and profile.tmem_columns else fit)
+    return np.array(answers, dtype=np.int64)[inverse]
+
+
+def _resident(profile: DeviceProfile, fit: Ints, size: Ints) -> Ints:
+    rows, inverse = np.unique(fit * 64 + np.minimum(size, 63), return_inverse=True)
+    answers = [sum(clusters_by_group(profile, int(row) // 64, int(row) % 64)) for row in rows]
+    return np.array(answers, dtype=np.int64)[inverse]

@@ -1,0 +1,216 @@
+"""The search: pick the best legal candidate of each family, with the tie rule, and keep what lost and why.
+
+Imports `kinds`, `simulation`, `records` and `machine`. One function evaluates a family (`explore` of the kind); here
+it is read as arrays. Nothing is committed before residency and tail are known: both are in the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from advisor.kinds.workload import Search, Timing, Workload
+from advisor.machine.profile import DeviceProfile
+from advisor.records.candidate import SCHEDULES, Candidate, Family, Resources, Schedule
+from advisor.records.rows import TileMap, Violation
+from advisor.simulation import Outcome, Setup, simulate, skewed_costs
+
+TIE = 1.015  # within 1.5 % the simpler wins
+MAX_SIMULATED_TILES = 20_000
+FINALISTS = 4  # shapes of each schedule that are simulated where tiles differ or SMs are busy
+MAX_ATTEMPTS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Rung:
+    """One family's pick, complete."""
+
+    family: Family
+    profile: DeviceProfile
+    search: Search
+    row: int
+    candidate: Candidate
+    timing: Timing
+    resources: Resources
+    tiles: TileMap
+    dropped: tuple[Violation, ...] = ()  # clauses that candidates ahead of the pick broke when asked in full
+    times: Mapping[int, float] = field(default_factory=dict)  # simulated times by row
+
+    @property
+    def time_us(self) -> float:
+        return self.times.get(self.row, self.timing.time_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One value of an axis: its best legal candidate and what it loses, or the clause that rules it out."""
+
+    label: Any
+    row: int | None
+    time_us: float
+    margin: float  # time / the pick's time - 1
+    violation: Violation | None = None
+    count: int = 0  # candidates with this value that the clause rules out
+
+
+def choose(workload: Workload, search: Search) -> Rung | None:
+    """The family's pick, or None where nothing is legal.
+
+    The pick is asked in full (`clauses`) before it stands: the space asks its families in parts.
+    """
+    limits = workload.limits()
+    uneven = limits["tile_cost_cv"] > 0 or limits["busy_sms"] > 0
+    times = search.time_us.copy()
+    simulated: dict[int, float] = {}
+    if uneven:
+        simulated = _simulated(search, times, limits)
+        for row, time_us in simulated.items():
+            times[row] = time_us
+        if simulated:
+            times[[row for row in range(0)]] = np.inf
+            keep = np.zeros(len(times), dtype=np.bool_)
+            keep[list(simulated)] = True
+            times = np.where(keep, times, np.inf)
+    dropped: list[Violation] = []
+    for _ in range(MAX_ATTEMPTS):
+        row = _simplest(times, search)
+        if row is None:
+            return None
+        candidate = search.candidate(row)
+        broken = workload.clauses(candidate, search.profile)
+        if not broken:
+            return Rung(
+                family=search.family,
+                profile=search.profile,
+                search=search,
+                row=row,
+                candidate=candidate,
+                timing=search.timing(row),
+                resources=workload.resources(candidate),
+                tiles=workload.coordinates(candidate),
+                dropped=tuple(dropped),
+                times=simulated,
+            )
+        dropped.append(broken[0])
+        times[row] = np.inf
+    return None
+
+
+def _simplest(times: np.ndarray[Any, np.dtype[np.float64]], search: Search) -> int | None:
+    """Row of the simplest candidate within the tie of the fastest; the fastest among equally simple ones."""
+    best = float(times.min()) if len(times) else np.inf
+    if not np.isfinite(best):
+        return None
+    near = np.flatnonzero(times <= best * TIE)
+    order = np.lexsort((times[near], search.simplicity[near]))
+    return int(near[order[0]])
+
+
+def _simulated(search: Search, times: np.ndarray[Any, np.dtype[np.float64]], limits: Mapping[str, Any]) -> dict[int, float]:
+    """Simulated time of the best shapes of every schedule: the closed forms know equal tiles on an idle GPU only."""
+    labels, codes = search.axes["schedule"]
+    found: dict[int, float] = {}
+    for code in range(len(labels)):
+        rows = np.flatnonzero((codes == code) & np.isfinite(times))
+        sizes_labels, sizes = search.axes["cluster_size"]
+        for size in range(len(sizes_labels)):
+            own = rows[sizes[rows] == size]
+            for row in own[np.argsort(times[own], kind="stable")[: FINALISTS // 2]].tolist():
+                timing = search.timing(row)
+                outcome = run(timing, labels[code], limits)
+                found[row] = timing.launch_us + max(outcome.makespan_us, timing.dram_us) + timing.extra_us
+    return found
+
+
+def run(
+    timing: Timing,
+    schedule: Schedule,
+    limits: Mapping[str, Any],
+    *,
+    tiles: int | None = None,
+    available: int | None = None,
+    planned: int | None = None,
+    cv: float | None = None,
+) -> Outcome:
+    """One launch of a candidate in the simulation; the keywords replace what the plan has."""
+    count = timing.tiles if tiles is None else tiles
+    places = max(1, timing.available if available is None else available)
+    cv = limits["tile_cost_cv"] if cv is None else cv
+    grid = min(count, timing.resident if planned is None else planned) if schedule in ("static", "ticket") else None
+    if schedule in ("static", "ticket") and planned is None and limits["sm_budget"] is not None:
+        grid = min(count, places)
+    if grid is not None and grid > places and available is None and limits["busy_sms"] > 0 and schedule == "static":
+        places = max(1, places - 1)  # how many SMs are busy is a snapshot: a static grid is charged for one place more
+    cost: Any = timing.main_us
+    if cv > 0.0 and 0 < count <= MAX_SIMULATED_TILES:
+        cost = skewed_costs(count, timing.main_us, cv, limits["seed"])
+    return simulate(
+        Setup(
+            schedule=schedule,
+            cost_us=cost,
+            tiles=None if cost is not timing.main_us else count,
+            resident=places,
+            planned=None if grid is None else max(1, grid),
+            prologue_us=timing.prologue_us,
+            epilogue_us=timing.epilogue_us,
+            overlap=timing.overlap if schedule != "one_tile" else 0.0,
+            claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
+            prefetch=1,
+            throttle=1,
+        )
+    )
+
+
+def options(rung: Rung, axis: str) -> list[Option]:
+    """Every value of an axis against the pick, the best first; the impossible ones last, each with its commonest clause."""
+    labels, codes = rung.search.axes[axis]
+    times, reason = rung.search.time_us, rung.search.reason
+    found = []
+    for code, label in enumerate(labels):
+        mask = codes == code
+        own = np.where(mask, times, np.inf)
+        row = int(np.argmin(own))
+        if np.isfinite(own[row]):
+            time_us = rung.times.get(row, float(own[row]))
+            found.append(Option(label, row, time_us, time_us / rung.time_us - 1.0))
+            continue
+        broken = reason[mask]
+        values, counts = np.unique(broken[broken >= 0], return_counts=True)
+        if len(values):
+            commonest = int(values[int(np.argmax(counts))])
+            found.append(
+                Option(label, None, np.inf, np.inf, rung.search.reasons[commonest], int(counts.max()))
+            )
+    return sorted(found, key=lambda each: each.margin)
+
+
+def same_shape(rung: Rung, schedule: Schedule) -> int | None:
+    """The row that differs from the pick in its schedule alone, where it is legal."""
+    search, mask = rung.search, np.isfinite(rung.search.time_us)
+    for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab"):
+        _, codes = search.axes[axis]
+        mask = mask & (codes == codes[rung.row])
+    labels, codes = search.axes["schedule"]
+    if schedule not in labels:
+        return None
+    rows = np.flatnonzero(mask & (codes == list(labels).index(schedule)))
+    return int(rows[np.argmin(search.time_us[rows])]) if len(rows) else None
+
+
+def rejected_counts(search: Search) -> list[tuple[str, int, str]]:
+    """(code, candidates, an example's words) of everything that is illegal, the commonest first."""
+    found: dict[str, tuple[int, str]] = {}
+    values, counts = np.unique(search.reason[search.reason >= 0], return_counts=True)
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        violation = search.reasons[value]
+        before = found.get(violation.code, (0, violation.message))
+        found[violation.code] = (before[0] + count, before[1])
+    return sorted(((code, n, text) for code, (n, text) in found.items()), key=lambda each: -each[1])
+
+
+def schedules_of(rung: Rung) -> tuple[Schedule, ...]:
+    labels, _ = rung.search.axes["schedule"]
+    return tuple(each for each in SCHEDULES if each in labels)

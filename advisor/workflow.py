@@ -174,7 +174,11 @@ class Ran:
 def plan_file(path: str | Path, *, target: str | None = None, progress: Progress = silent) -> Planned:
     """The plan of a problem file, from the profile's formula. Raises ProblemError, ProfileError."""
     problem = _read(path, progress)
-    targeting = resolve_target(problem, target, Path(path).parent, None)
+    if (target if target is not None else problem.target) == "auto":
+        with at_hand(DeviceChoice(required=False)) as (gpu, _):
+            targeting = resolve_target(problem, target, Path(path).parent, gpu)
+    else:
+        targeting = resolve_target(problem, target, Path(path).parent, None)
     if targeting.note:
         progress(Noted(targeting.note))
     return _plan(problem, targeting, None, progress)
@@ -188,7 +192,7 @@ def _read(path: str | Path, progress: Progress) -> GemmProblem:
 
 
 def resolve_target(problem: GemmProblem, asked: str | None, folder: Path, device: Device | None) -> Targeting:
-    """The target: what the command line asks for, else the problem file; `auto` is the GPU at hand, else b200.
+    """The target: what the command line asks for, else the problem file; `auto` is `device`, else b200.
 
     A profile file named in the problem file is relative to that file, one on the command line to the current folder.
     """
@@ -196,19 +200,14 @@ def resolve_target(problem: GemmProblem, asked: str | None, folder: Path, device
     if name != "auto":
         place = name if asked is not None or not is_path(name) else str(folder / name)
         return Targeting(Path(name).name if is_path(name) else name, load_profile(place), "profile")
-    try:
-        profile = device.profile() if device is not None else _profile_at_hand()
-    except DeviceError as error:
-        note = f"target auto: {error.message}; planning for {DEFAULT_TARGET} from its profile"
-        return Targeting("auto", load_profile(DEFAULT_TARGET), "profile", note)
-    return Targeting("auto", profile, "device")
-
-
-def _profile_at_hand() -> DeviceProfile:
-    from advisor.runtime import open_device
-
-    with open_device() as device:
-        return device.profile()
+    reason = "no GPU at hand"
+    if device is not None:
+        try:
+            return Targeting("auto", device.profile(), "device")
+        except DeviceError as error:
+            reason = error.message
+    note = f"target auto: {reason}; planning for {DEFAULT_TARGET} from its profile"
+    return Targeting("auto", load_profile(DEFAULT_TARGET), "profile", note)
 
 
 def _plan(problem: GemmProblem, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Planned:
@@ -282,20 +281,25 @@ def _key_parts(work: Workload, candidate: Candidate) -> tuple[int, int, int]:
 
 
 def generate(
-    path: str | Path,
-    *,
-    target: str | None = None,
-    output: Path = DEFAULT_OUTPUT,
-    device: Device | None = None,
-    progress: Progress = silent,
+    path: str | Path, *, target: str | None = None, output: Path = DEFAULT_OUTPUT, progress: Progress = silent
 ) -> Generated:
-    """Plan, render, build, and with `device` query and plan again; write OUTPUT/<name> with its build and report.
+    """Plan, render, build; write OUTPUT/<name> with its build and its planned-rung report.
 
-    Nothing is written for a plan that is refused or has nothing to launch. Raises ProblemError, ProfileError,
-    OutputError, ToolError.
+    A named target is planned from its profile alone, so that the same file gives the same bundle everywhere. Target
+    `auto` on a machine with a GPU queries it with the built kernels and plans again. Nothing is written for a plan that
+    is refused or has nothing to launch. Raises ProblemError, ProfileError, OutputError, ToolError.
     """
     problem = _read(path, progress)
-    targeting = resolve_target(problem, target, Path(path).parent, device)
+    if (target if target is not None else problem.target) != "auto":
+        return _generate(problem, resolve_target(problem, target, Path(path).parent, None), None, output, progress)
+    with at_hand(DeviceChoice(required=False)) as (gpu, _):
+        targeting = resolve_target(problem, target, Path(path).parent, gpu)
+        return _generate(problem, targeting, gpu, output, progress)
+
+
+def _generate(
+    problem: GemmProblem, targeting: Targeting, device: Device | None, output: Path, progress: Progress
+) -> Generated:
     if targeting.note:
         progress(Noted(targeting.note))
     planned = _plan(problem, targeting, None, progress)
@@ -468,7 +472,7 @@ def parse_device(text: str) -> DeviceChoice:
 
 
 @contextmanager
-def at_hand(choice: DeviceChoice, progress: Progress = silent) -> Iterator[tuple[Device | None, str]]:
+def at_hand(choice: DeviceChoice) -> Iterator[tuple[Device | None, str]]:
     """The GPU that `choice` asks for, or None with the reason. Raises DeviceError where a GPU was required."""
     from advisor.runtime import open_device
 
@@ -477,7 +481,6 @@ def at_hand(choice: DeviceChoice, progress: Progress = silent) -> Iterator[tuple
     except DeviceError as error:
         if choice.required:
             raise
-        progress(Noted(f"no GPU: {error.message}"))
         yield None, f"{error.message} [{error.code}]"
         return
     with device:
@@ -501,7 +504,7 @@ def validate_bundle(
 
     choice = parse_device(device)
     bundle = read_bundle(folder)
-    with at_hand(choice, progress) as (gpu, reason):
+    with at_hand(choice) as (gpu, reason):
         return _validate(bundle, gpu, reason, experiment, keep, progress)
 
 
@@ -633,8 +636,10 @@ def run(
     progress: Progress = silent,
 ) -> Ran:
     """All of it: plan, generate, query and plan again where a GPU is at hand, validate, report."""
-    with at_hand(parse_device(device), progress) as (gpu, reason):
-        generated = generate(path, target=target, output=output, device=gpu, progress=progress)
+    with at_hand(parse_device(device)) as (gpu, reason):
+        problem = _read(path, progress)
+        targeting = resolve_target(problem, target, Path(path).parent, gpu)
+        generated = _generate(problem, targeting, gpu, output, progress)
         if generated.bundle is None:
             return Ran(generated, None)
         return Ran(generated, _validate(generated.bundle, gpu, reason, experiment, keep, progress))

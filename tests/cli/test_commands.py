@@ -1,0 +1,365 @@
+"""Each command: what it prints where, its exit status, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from advisor import workflow
+from advisor.cli import app
+from advisor.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, EXIT_NO
+
+Advisor = Callable[..., Any]
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+NEEDS_GPU = {"probe"}
+
+
+def test_all_commands_of_the_design_are_there() -> None:
+    expected = "plan generate validate report run probe simulate schema doctor explain agreement"
+    assert set(COMMANDS) >= set(expected.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_a_terminal_and_shows_one_example(advisor: Advisor, name: str) -> None:
+    result = advisor(name, "--help")
+    assert result.status == EXIT_DONE
+    assert result.stdout.count("Example:") == 1
+    assert max(map(len, result.stdout.splitlines())) <= 110
+    assert "--json" in result.stdout
+
+
+def example_of(advisor: Advisor, name: str) -> list[str]:
+    text = advisor(name, "--help").stdout
+    found = re.search(r"Example:\n +advisor (.+)", text)
+    assert found, text
+    return shlex.split(found.group(1))
+
+
+@pytest.mark.slow
+def test_the_examples_of_help_run_in_the_order_of_the_readme(advisor: Advisor) -> None:
+    order = ["plan", "generate", "validate", "report", "run", "simulate", "agreement", "schema", "explain", "doctor"]
+    assert set(COMMANDS) - set(order) == NEEDS_GPU
+    for name in order:
+        arguments = example_of(advisor, name)
+        assert arguments[0] == name
+        result = advisor(*arguments)
+        assert result.status == EXIT_DONE, (arguments, result.stdout[-2000:], result.stderr[-2000:])
+
+
+# --- usage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plna",),
+        ("plan",),
+        ("plan", "--nonsense"),
+        ("plan", "missing.yaml"),
+        ("plan", "examples"),
+        ("plan", "examples/gemm.yaml", "--target", "b20"),
+        ("plan", "examples/gemm.yaml", "--target", "missing.toml"),
+        ("run", "examples/gemm_small.yaml", "--device", "emulator"),
+        ("run", "examples/gemm_small.yaml", "--device", "cuda:x"),
+        ("validate", "missing"),
+        ("validate", "examples"),
+        ("report", "examples"),
+        ("report", "examples", "--format", "pdf"),
+        ("schema", "nothing"),
+        ("explain", "NOT_A_CODE"),
+    ],
+)
+def test_a_wrong_argument_exits_2_with_one_clear_message(advisor: Advisor, arguments: tuple[str, ...]) -> None:
+    result = advisor(*arguments)
+    assert result.status == EXIT_INPUT
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert result.stderr
+
+
+def test_an_error_names_code_and_fix_on_stderr(advisor: Advisor, problem: Callable[..., str]) -> None:
+    result = advisor("plan", problem("typ: bf16\n"))
+    assert result.status == EXIT_INPUT
+    assert "problem.yaml:6: typ:" in result.stderr
+    assert "[PROBLEM_UNKNOWN_KEY]" in result.stderr
+    assert "fix: did you mean dtype?" in result.stderr
+
+
+def test_an_error_with_json_is_one_document_on_stdout(advisor: Advisor, problem: Callable[..., str]) -> None:
+    result = advisor("plan", problem("batch: -2\n"), "--json")
+    assert result.status == EXIT_INPUT
+    assert result.document["error"]["code"] == "PROBLEM_RANGE"
+    assert result.document["error"]["line"] == 6
+    assert result.document["error"]["numbers"]["value"] == -2
+
+
+def test_the_emulator_is_refused_by_name(advisor: Advisor) -> None:
+    result = advisor("run", "examples/gemm_small.yaml", "--device", "emulator")
+    assert "not part of this version" in result.stderr
+
+
+def test_a_required_gpu_that_is_not_there_exits_3(advisor: Advisor, no_gpu: None, workplace: Path) -> None:
+    result = advisor("run", "examples/gemm_small.yaml", "--device", "cuda")
+    assert result.status == EXIT_DEVICE
+    assert "[NO_DRIVER]" in result.stderr
+    assert not (workplace / "generated").exists()
+
+
+def test_probe_without_a_gpu_exits_3(advisor: Advisor, no_gpu: None) -> None:
+    result = advisor("probe", "--json")
+    assert result.status == EXIT_DEVICE
+    assert result.document["error"]["code"] == "NO_DRIVER"
+
+
+# --- plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_plan_prints_the_conclusion_first_and_writes_nothing(advisor: Advisor, workplace: Path) -> None:
+    before = sorted(workplace.rglob("*"))
+    result = advisor("plan", "examples/gemm.yaml", "--target", "h200")
+    assert result.status == EXIT_DONE
+    assert result.stdout.index("1. Conclusion") < result.stdout.index("rung")
+    assert sorted(workplace.rglob("*")) == before
+
+
+def test_plan_json_is_plan_json(advisor: Advisor) -> None:
+    from advisor.records.base import canonical_json
+    from advisor.records.plan import Plan
+
+    result = advisor("plan", "examples/gemm.yaml", "--target", "h200", "--json")
+    plan = Plan.model_validate(result.document)
+    assert canonical_json(plan) == result.stdout
+    assert plan.target.profile == "h200"
+
+
+def test_plan_full_prints_nine_steps(advisor: Advisor) -> None:
+    result = advisor("plan", "examples/gemm.yaml", "--target", "h200", "--full")
+    assert [n for n in range(1, 10) if f"Step {n}:" in result.stdout] == list(range(1, 10))
+
+
+def test_an_empty_problem_is_done_and_launches_nothing(advisor: Advisor, workplace: Path) -> None:
+    (workplace / "empty.yaml").write_text("kind: gemm\nm: 0\nn: 8\nk: 8\ntarget: h200\n")
+    result = advisor("run", "empty.yaml")
+    assert result.status == EXIT_DONE
+    assert "nothing to launch" in result.stdout
+    assert "nothing was rendered" in result.stdout
+    assert not (workplace / "generated").exists()
+
+
+def test_a_refusal_exits_1_with_its_reasons_and_writes_nothing(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path
+) -> None:
+    path = problem("overrides: {schedule: clc}\n")
+    for arguments in (("plan", path), ("generate", path), ("run", path)):
+        result = advisor(*arguments)
+        assert result.status == EXIT_NO
+        assert "refused" in result.stdout
+        assert "CLC" in result.stdout
+    assert advisor("plan", path, "--json").document["verdict"] == "refuse"
+    assert not (workplace / "generated").exists()
+
+
+def test_target_auto_without_a_gpu_plans_for_b200_and_says_so(
+    advisor: Advisor, problem: Callable[..., str], no_gpu: None
+) -> None:
+    result = advisor("plan", problem(), "--target", "auto", "--json")
+    assert result.status == EXIT_DONE
+    assert result.document["target"] == {
+        "name": "auto",
+        "arch": "sm_100a",
+        "profile": "b200",
+        "source": "profile",
+    }
+    assert "no GPU" in result.stderr
+
+
+def test_a_profile_file_of_the_problem_is_relative_to_the_problem(advisor: Advisor, workplace: Path) -> None:
+    from advisor.machine import load_profile
+    from advisor.machine.profile_file import write_profile
+
+    folder = workplace / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.toml").write_text(write_profile(load_profile("h100")))
+    (folder / "p.yaml").write_text("kind: gemm\nm: 512\nn: 512\nk: 512\ntarget: ./mine.toml\n")
+    result = advisor("plan", "elsewhere/p.yaml", "--json")
+    assert result.status == EXIT_DONE, result.stderr
+    assert result.document["target"]["name"] == "mine.toml"
+    assert str(workplace) not in result.stdout
+
+
+# --- generate, validate, report, run --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundle(advisor: Advisor, problem: Callable[..., str]) -> str:
+    result = advisor("generate", problem(name="tiny.yaml"), "--quiet")
+    assert result.status == EXIT_DONE, result.stderr
+    return "generated/tiny"
+
+
+@pytest.mark.slow
+def test_generate_writes_a_whole_bundle_with_its_planned_report(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path
+) -> None:
+    result = advisor("generate", problem(name="tiny.yaml"), "--output", "out", "--json")
+    assert result.status == EXIT_DONE, result.stderr
+    folder = workplace / "out" / "tiny"
+    for name in ("problem.yaml", "plan.json", "launch.json", "manifest.json", "report.md", "build/build.json"):
+        assert (folder / name).is_file(), name
+    assert result.document["bundle"] == "out/tiny" or result.document["bundle"].endswith("/out/tiny")
+    assert all(image["spill_bytes"] == 0 for image in result.document["images"])
+    assert result.document["broken"] == []
+    assert "build" in result.stderr
+    assert "evidence reached | planned" in (folder / "report.md").read_text()
+    assert [path.name for path in (workplace / "out").iterdir()] == ["tiny"]
+
+
+@pytest.mark.slow
+def test_the_same_problem_gives_the_same_bytes_twice(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path
+) -> None:
+    path = problem(name="tiny.yaml")
+    for output in ("first", "second"):
+        assert advisor("generate", path, "--output", output).status == EXIT_DONE
+    names = [p.relative_to(workplace / "first") for p in (workplace / "first").rglob("*") if p.is_file()]
+    different = [n for n in names if (workplace / "first" / n).read_bytes() != (workplace / "second" / n).read_bytes()]
+    assert len(names) > 10
+    assert different == []
+
+
+@pytest.mark.slow
+def test_run_without_a_gpu_is_done_and_says_what_did_not_run(
+    advisor: Advisor, problem: Callable[..., str], no_gpu: None, workplace: Path
+) -> None:
+    result = advisor("run", problem(name="tiny.yaml"))
+    assert result.status == EXIT_DONE, result.stderr
+    assert "Compiled, not run" in result.stdout
+    assert "NO_DRIVER" in result.stdout
+    text = (workplace / "generated/tiny/report.validated.md").read_text()
+    assert "compiled: PTX and cubin exist" in text
+    assert "ran was not run" in text
+    assert "evidence reached | planned" in (workplace / "generated/tiny/report.md").read_text()
+
+
+@pytest.mark.slow
+def test_validate_without_a_gpu_records_not_run_with_the_reason(advisor: Advisor, bundle: str, no_gpu: None) -> None:
+    result = advisor("validate", bundle, "--json")
+    assert result.status == EXIT_DONE
+    assert result.document["verdict"] == "not_run"
+    assert "driver" in result.document["not_run_reason"]
+    gates = {gate["gate"]: gate["result"] for row in result.document["gates"] for gate in row["gates"]}
+    assert gates == {"rendered": "pass", "compiled": "pass", "ran": "not_run"}
+    assert advisor("validate", bundle, "--device", "cuda").status == EXIT_DEVICE
+
+
+@pytest.mark.slow
+def test_a_bundle_edited_by_hand_is_refused(advisor: Advisor, bundle: str, workplace: Path) -> None:
+    source = next((workplace / bundle).glob("kernel_*.cu"))
+    source.write_text(source.read_text() + "// mine\n")
+    for command in ("validate", "report"):
+        result = advisor(command, bundle)
+        assert result.status == EXIT_INPUT
+        assert "BUNDLE_EDITED" in result.stderr
+    again = advisor("generate", "tiny.yaml")
+    assert again.status == EXIT_INPUT
+    assert source.read_text().endswith("// mine\n")
+
+
+@pytest.mark.slow
+def test_report_reads_a_bundle_in_three_formats(advisor: Advisor, bundle: str) -> None:
+    terminal = advisor("report", bundle)
+    markdown = advisor("report", bundle, "--format", "md")
+    html = advisor("report", bundle, "--format", "html")
+    document = advisor("report", bundle, "--json").document
+    assert (terminal.status, markdown.status, html.status) == (EXIT_DONE, EXIT_DONE, EXIT_DONE)
+    assert markdown.stdout.startswith("# tiny on h200")
+    assert html.stdout.startswith("<!doctype html>")
+    assert document["markdown"] == markdown.stdout
+    assert document["evidence_rung"] == "planned"
+    assert max(map(len, terminal.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("kind", ["file", "read-only"])
+def test_an_output_that_cannot_be_written_exits_2(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path, kind: str
+) -> None:
+    target = workplace / "out"
+    if kind == "file":
+        target.write_text("mine")
+    else:
+        target.mkdir()
+        (target / "tiny").write_text("mine")
+    result = advisor("generate", problem(name="tiny.yaml"), "--output", "out")
+    assert result.status == EXIT_INPUT, result.stdout
+    assert "OUTPUT_" in result.stderr
+
+
+# --- tools ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["problem", "plan", "launch", "resolved", "evidence"])
+def test_schema_prints_a_json_schema(advisor: Advisor, name: str) -> None:
+    import jsonschema
+
+    result = advisor("schema", name)
+    assert result.status == EXIT_DONE
+    jsonschema.Draft202012Validator.check_schema(result.document)
+
+
+def test_explain_prints_a_page_and_lists_all(advisor: Advisor) -> None:
+    page = advisor("explain", "problem_syntax")
+    assert page.status == EXIT_DONE
+    assert page.stdout.startswith("PROBLEM_SYNTAX (error): ")
+    assert "What to do:" in page.stdout
+    everything = advisor("explain")
+    assert len(everything.stdout.splitlines()) > 50
+    assert advisor("explain", "--json").document[0]["code"]
+
+
+def test_doctor_without_a_gpu_is_healthy_and_gives_the_reason(advisor: Advisor, no_gpu: None) -> None:
+    result = advisor("doctor", "--json")
+    assert result.status == EXIT_DONE
+    checks = {each["name"]: each for each in result.document["checks"]}
+    assert checks["compiler"]["ok"]
+    assert not checks["gpu"]["ok"]
+    assert "NO_DRIVER" in checks["gpu"]["detail"]
+
+
+def test_doctor_exits_3_when_nothing_can_be_compiled(advisor: Advisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    from advisor import doctor
+
+    missing = doctor.Check("compiler", False, "no NVRTC", "pip install nvidia-cuda-nvrtc")
+    monkeypatch.setattr(doctor, "examine", lambda: [missing])
+    result = advisor("doctor")
+    assert result.status == EXIT_DEVICE
+    assert "pip install nvidia-cuda-nvrtc" in result.stdout
+
+
+# --- frame ---------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_exits_130(advisor: Advisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workflow, "plan_file", interrupted)
+    result = advisor("plan", "examples/gemm.yaml")
+    assert result.status == 130
+    assert "interrupted" in result.stderr
+
+
+def test_a_fault_of_the_tool_exits_3_with_its_trace(advisor: Advisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(workflow, "plan_file", fault)
+    result = advisor("plan", "examples/gemm.yaml", "--json")
+    assert result.status == EXIT_DEVICE
+    assert result.document["error"]["code"] == "INTERNAL_FAULT"
+    assert "ZeroDivisionError: a bug" in result.stderr

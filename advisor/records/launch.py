@@ -214,11 +214,18 @@ class KernelSpec(Record):
     """What a kind hands to codegen for one kernel: the template with its typed context, and the launch.
 
     All kernels of one family in a bundle share one rendered source (`kernel.source`), so their `template` and
-    `context` are equal; what differs between them is in `kernel.defines`. `headers` lists the files under
-    `templates/include/` that the source includes, transitively.
+    `context` are equal; what differs between them is in `kernel.defines`. Codegen finds the headers under
+    `templates/include/` that the source reaches.
+
+    `conditions` are terms of the rung's `when` that only the caller's arguments decide: alignments and strides that
+    the kernel's tensor maps need. `traced` is the kernel's twin that also adds 1 to a uint32 for every tile and slice
+    that it finishes, in a buffer of `trace_shape`.
     """
 
     kernel: Kernel
     template: str  # path under templates/: kernels/gemm_sm90.cu.j2
     context: dict[str, Any]
     role: Literal["chosen", "static_twin", "one_tile_twin", "smaller_cluster", "portable", "reduce"]
+    conditions: list[Expression] = Field(default_factory=list)
+    traced: Kernel | None = None
+    trace_shape: list[Value] = Field(default_factory=list)

@@ -139,7 +139,8 @@ def promotes(p: GemmProblem) -> bool:
 @dataclass(frozen=True, slots=True)
 class RegisterPlan:
     """Registers of a thread. `launch` is what the compiler is held to (launch bounds of `threads` and `ctas_per_sm`);
-    `setmaxnreg` moves it to the roles, which together hold no more than the launch does."""
+    `setmaxnreg` moves it to the roles, which together hold no more than the launch does; where they are equal nothing
+    moves."""
 
     ctas_per_sm: int
     launch: int
@@ -148,6 +149,8 @@ class RegisterPlan:
 
 
 def register_plan(c: Candidate) -> RegisterPlan:
+    if consumers(c) == 1 and c.tile[1] == 256:  # one wgmma alone names 128 registers: a launch with 128 cannot hold it
+        return RegisterPlan(ctas_per_sm=1, launch=255, producer=255, consumer=255)
     if consumers(c) == 1:  # half an SM: 256 x 128 registers, so that two small CTAs can share one
         return RegisterPlan(ctas_per_sm=2, launch=128, producer=40, consumer=216)
     return RegisterPlan(ctas_per_sm=1, launch=168, producer=40, consumer=232)
@@ -481,6 +484,7 @@ class Sm90Context:
     consumers: int
     threads: int
     ctas_per_sm: int
+    moves_registers: bool
     producer_registers: int
     consumer_registers: int
     swapped: bool
@@ -511,6 +515,7 @@ def context(p: GemmProblem, c: Candidate) -> Sm90Context:
         consumers=consumers(c),
         threads=c.threads,
         ctas_per_sm=registers.ctas_per_sm,
+        moves_registers=registers.consumer != registers.launch,
         producer_registers=registers.producer,
         consumer_registers=registers.consumer,
         swapped=c.work.swap_ab,
@@ -543,12 +548,23 @@ def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
     """The kernels that run the candidate, in launch order: one, or two where slices of K meet in scratch memory."""
     rendered = asdict(context(p, c))
     name = kernel_id(c)
-    if not slices_in_scratch(c):
-        return [KernelSpec(kernel=_main(p, c, name), template=TEMPLATE, context=rendered, role="chosen")]
-    return [
-        KernelSpec(kernel=_main(p, c, f"{name}_main"), template=TEMPLATE, context=rendered, role="chosen"),
-        KernelSpec(kernel=_reduce(p, c, f"{name}_reduce"), template=TEMPLATE, context=rendered, role="reduce"),
+    split = slices_in_scratch(c)
+    main = _main(p, c, f"{name}_main" if split else name)
+    specs = [
+        KernelSpec(
+            kernel=main,
+            template=TEMPLATE,
+            context=rendered,
+            role="chosen",
+            conditions=conditions(p, c),
+            traced=traced(p, c, main),
+            trace_shape=trace_shape(p, c),
+        )
     ]
+    if split:
+        reduce = _reduce(p, c, f"{name}_reduce")
+        specs.append(KernelSpec(kernel=reduce, template=TEMPLATE, context=rendered, role="reduce"))
+    return specs
 
 
 def conditions(p: GemmProblem, c: Candidate) -> list[str]:

@@ -1,5 +1,7 @@
 # Everything a contributor runs. Needs Python >= 3.11, git and make; no CUDA toolkit and no GPU.
-PYTHON ?= python3
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
+	$$each -c '$(SUPPORTED)' 2>/dev/null && echo $$each && break; done)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -9,6 +11,7 @@ STAMP  := $(VENV)/.installed
 env: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { echo "needs Python 3.11 to 3.13: make PYTHON=/path/to/python" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)

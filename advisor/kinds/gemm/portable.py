@@ -188,11 +188,9 @@ def min_ctas(p: GemmProblem, c: Candidate) -> int:
     gathers = p.a.element_bytes != 2 and (p.a.major != "k" or p.b.major != "k")
     roomy = p.is_fp8 or gathers
     warps = c.threads // 32
-    accumulators = c.tile[0] * c.tile[1] // c.threads
-    if accumulators <= 32:
-        warps_per_sm = 12 if roomy else 16
-    else:
-        warps_per_sm = 8 if roomy else 16 if warps > 4 else 12
+    warps_per_sm = 12 if roomy else 16
+    if c.tile[0] * c.tile[1] // c.threads > 32 and (roomy or warps == 4):
+        warps_per_sm -= 4
     return max(1, warps_per_sm // warps)
 
 

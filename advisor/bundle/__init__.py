@@ -5,7 +5,7 @@ resolve.py       launch.json in numbers, and which rung runs: resolve, pick_rung
 store.py         a bundle on disk: write_bundle, read_bundle, units, write_build, read_build
 """
 
-from advisor.bundle.expressions import evaluate, is_condition, names_in, queries_in, to_cpp
+from advisor.bundle.expressions import evaluate, is_condition, names_in, queries_in, to_cpp, to_cpp_terms
 from advisor.bundle.resolve import Facts, complete_arguments, is_empty, pick_rung, resolve
 from advisor.bundle.store import (
     BuildUnit,
@@ -36,6 +36,7 @@ __all__ = [
     "read_bundle",
     "resolve",
     "to_cpp",
+    "to_cpp_terms",
     "units",
     "write_build",
     "write_bundle",

@@ -90,6 +90,14 @@ def to_cpp(expression: str | int) -> str:
     return f"Number({text})" if isinstance(body, ast.Constant) and not _is_condition(body) else text
 
 
+def to_cpp_terms(expression: str) -> list[str]:
+    """A condition in C++ as the terms that must all hold, in order. Raises BundleError."""
+    body = _parse(expression)
+    if isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And):
+        return [f"({_cpp(each)})" if isinstance(each, ast.BoolOp) else _cpp(each) for each in body.values]
+    return [_cpp(body)]
+
+
 # --- reading -----------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@
       problem.yaml plan.json launch.json manifest.json
       kernel_<family>.cu include/... <name>.h <name>.cpp <name>.py README.md test/...
       build/                    not committed: <id>.<target>.cubin, .ptx and build.json
-      validation.json runtime.json report.md report.html    written by later steps, not in the manifest
+      validation.json runtime.json report*.md report*.html    written by later steps, not in the manifest
 
 Imports `machine`, `records` and `errors`.
 """
@@ -38,7 +38,7 @@ MANIFEST = "manifest.json"
 MANIFEST_SCHEMA = 1
 BUILD = "build"
 # What later steps put beside the rendered files. It belongs to one manifest: a bundle with new content drops it.
-DERIVED = (BUILD, "validation.json", "runtime.json", "report.md", "report.html")
+_DERIVED = re.compile(r"build|validation\.json|runtime\.json|report(\.[a-z]+)*\.(md|html)")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _DISPOSABLE = ("__pycache__",)
 _AT_FDCWD = -100
@@ -347,7 +347,7 @@ def _present(folder: Path) -> set[str]:
     found = set()
     for place in folder.rglob("*"):
         parts = place.relative_to(folder).parts
-        if parts[0] in DERIVED or any(part in _DISPOSABLE for part in parts):
+        if _DERIVED.fullmatch(parts[0]) or any(part in _DISPOSABLE for part in parts):
             continue
         if place.is_symlink() or not place.is_dir():
             found.add("/".join(parts))

@@ -229,13 +229,12 @@ def test_the_translation_gives_the_same_value_and_the_same_errors(tmp_path_facto
 _PROGRAM = """\
 #include <cstdio>
 #include "arithmetic.h"
-using namespace launch_arithmetic;
 template <typename Expression>
 static void show(Expression expression) {{
-  bool failed = false;
-  const unsigned long long value = checked(expression, &failed);
-  if (failed) std::printf("EXPRESSION_VALUE\\n");
-  else std::printf("%llu\\n", value);
+  const Arithmetic arithmetic;
+  const Number value(expression());
+  if (arithmetic.failed()) std::printf("EXPRESSION_VALUE\\n");
+  else std::printf("%llu\\n", static_cast<unsigned long long>(value.value));
 }}
 int main() {{
 {names}

@@ -156,5 +156,11 @@ class Workload(Protocol):
     def bound(self, case: Case, inputs: Arrays, family: Family) -> dict[str, NDArray[np.float64]]:
         """Largest allowed |y - reference| of each output element."""
 
+    def flops(self, case: Case) -> int:
+        """Floating-point operations of a case; 0 where the kind counts none."""
+
+    def library(self, case: Case, tensors: Mapping[str, Any]) -> tuple[str, Callable[[], None]] | None:
+        """(what it is, a call) of the vendor library's same work on torch tensors of the GPU, or None."""
+
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         """Sort key of the tie rule: smaller is simpler."""

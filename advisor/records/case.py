@@ -10,7 +10,8 @@ from typing import Literal
 class Case:
     """`arguments` holds a value for every argument of launch.json. `data` says what the inputs are filled with:
     `normal` (rounded random normals, checked against the per-element bound) or `integers` (small integers whose
-    sums are exact in the accumulator, checked bit for bit)."""
+    sums are exact in the accumulator, checked bit for bit). `scheduling` marks the cases whose point is who computes
+    which tile: other schedules and traced twins run these alone."""
 
     name: str
     why: str
@@ -18,3 +19,4 @@ class Case:
     data: Literal["normal", "integers"] = "normal"
     seed: int = 0
     tma: bool = True  # False: leading dimensions that only the portable kernel serves
+    scheduling: bool = False

@@ -465,20 +465,35 @@ class Device:
     def profile(self) -> DeviceProfile:
         """The shipped profile of this chip with the limits that the driver reports put over it.
 
-        Raises DeviceError UNKNOWN_CHIP when no shipped profile has this compute capability.
+        A product without a profile of its own starts from the nearest of its compute capability, marked as assumed.
+        Raises DeviceError UNKNOWN_CHIP when there is none.
         """
         from advisor.machine import profile_for_cc
+        from advisor.machine.profile_file import nearest_for_cc
 
         major, minor = self.info.compute_capability
-        base = profile_for_cc(major, minor, self.info.name)
-        if base is None:
+        known = profile_for_cc(major, minor, self.info.name)
+        if known is not None:
+            return with_queried_limits(known, self.info)
+        near = nearest_for_cc(major, minor)
+        if near is None:
             raise DeviceError(
                 "UNKNOWN_CHIP",
                 f"no shipped profile describes {self.info.name} (compute capability {major}.{minor})",
-                fix="write one with `advisor probe --output my_gpu.toml` and pass it as --target",
+                fix="write a profile for it after docs/machine.md and pass it as --target",
                 numbers={"compute_capability": [major, minor]},
             )
+        assumed = Source("assumed", f"taken from {near.title}; `advisor probe` measures {self.info.name} itself")
+        sources = dict.fromkeys(near.sources, assumed)
+        base = replace(near, name=slug(self.info.name), title=self.info.name, sources=sources)
         return with_queried_limits(base, self.info)
+
+
+def slug(device_name: str) -> str:
+    """A profile name for a product: "NVIDIA H100 PCIe" -> "h100_pcie"."""
+    words = [each for each in re.findall(r"[a-z0-9]+", device_name.lower()) if each not in ("nvidia", "geforce")]
+    text = "_".join(words) or "gpu"
+    return text if text[0].isalpha() else f"gpu_{text}"
 
 
 def with_queried_limits(base: DeviceProfile, info: DeviceInfo) -> DeviceProfile:

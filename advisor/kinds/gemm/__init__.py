@@ -6,7 +6,7 @@ limits are in `sm100.py`, `sm90.py` and `portable.py`; the search space in `spac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -337,6 +337,16 @@ class Gemm:
         from advisor.kinds.gemm import numerics
 
         return numerics.bound(self.problem, case, inputs, family)
+
+    def flops(self, case: Case) -> int:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.flops(case)
+
+    def library(self, case: Case, tensors: Mapping[str, Any]) -> tuple[str, Callable[[], None]] | None:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.library(self.problem, case, tensors)
 
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         return (

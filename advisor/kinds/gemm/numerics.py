@@ -24,7 +24,7 @@ For y = act(x), x = alpha s_a s_b (A B) + beta C + bias, each output element may
   sums of those follow at t = 22.
 - split-K adds a few float32 sums, which the constant 2 covers.
 - `u_epi` = 2^-22 for the float32 epilogue, and `L` the Lipschitz constant of the activation (gelu 1.13, silu 1.10).
-- `u_act` = 2^-10 for the activations that kernels may evaluate with the hardware's approximate exponential or tanh.
+- `u_act` = 2^-20 for gelu and silu, whose erff and expf err by a few units in the last place.
 
 Integers
 --------
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -67,7 +67,7 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24}
 _HALF_SUBNORMAL = {"bf16": 2.0**-134, "fp16": 2.0**-25, "fp32": 2.0**-150}
 _LIPSCHITZ = {"none": 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
-_ACTIVATION_ERROR = {"none": 0.0, "relu": 0.0, "gelu": 2.0**-10, "silu": 2.0**-10}
+_ACTIVATION_ERROR = {"none": 0.0, "relu": 0.0, "gelu": 2.0**-20, "silu": 2.0**-20}
 _EPILOGUE_ERROR = 2.0**-22
 _PROMOTE_EVERY = 128  # K elements between promotions of a precise fp8 sum
 
@@ -91,6 +91,7 @@ class _Row:
     integers: bool = False
     alpha: float | None = None
     beta: float | None = None
+    scheduling: bool = False
 
 
 def cases(p: GemmProblem, c: Candidate, resident_clusters: int) -> list[Case]:
@@ -120,6 +121,7 @@ def _case(p: GemmProblem, row: _Row, seed: int, exact: bool) -> Case:
         data="integers" if whole else "normal",
         seed=seed,
         tma=_serves_tma(p, values),
+        scheduling=row.scheduling,
     )
 
 
@@ -133,7 +135,7 @@ def _own_rows(p: GemmProblem, exact: bool) -> list[_Row]:
     why = "the problem's own extents" + ("" if own else ", halved until a float64 reference is feasible")
     padding: Padding = "own" if own else "padded"
     m, n, k, batch = extents
-    rows = [_Row(name, why, m, n, k, batch, padding)]
+    rows = [_Row(name, why, m, n, k, batch, padding, scheduling=True)]
     if exact:
         rows.append(_Row(f"{name}_integers", f"{why}, bit for bit", m, n, k, batch, padding, integers=True))
     return rows
@@ -156,7 +158,7 @@ def _residency_rows(c: Candidate, resident: int) -> list[_Row]:
         ("clusters_waves", "two and a half waves: workers wrap their pipeline between tiles", resident * 5 // 2 + 1),
     ):
         down, across = _factor(max(1, clusters // slices))
-        rows.append(_Row(name, why, down * cluster_m, across * cluster_n, depth, integers=True))
+        rows.append(_Row(name, why, down * cluster_m, across * cluster_n, depth, integers=True, scheduling=True))
     return rows
 
 
@@ -166,7 +168,9 @@ def _edge_rows(c: Candidate) -> list[_Row]:
     tk = c.tile[2]
     deep = (6 * c.stages + 1) * tk + tk // 2
     rows = [
-        _Row("tile_plus_one", "m and k one past a tile, n one short of it", 2 * tm + 1, 2 * tn - 1, 3 * tk + 1),
+        _Row(
+            "tile_plus_one", "m and k one past a tile, n one short", 2 * tm + 1, 2 * tn - 1, 3 * tk + 1, scheduling=True
+        ),
         _Row("tile_minus_one", "m and k one short, n one past", 2 * tm - 1, tn + 1, 2 * tk - 1, integers=True),
         _Row("unpadded", "odd extents, no padding: no TMA, no vectors", tm + 1, tn + 3, tk + 1, padding="packed"),
         _Row(
@@ -184,7 +188,16 @@ def _edge_rows(c: Candidate) -> list[_Row]:
         _Row("k_deep", "K of many stages and a ragged end: phases wrap several times", tm, tn, deep),
         _Row("m_one", "a single row", 1, cn + 1, 2 * tk, integers=True),
         _Row("n_one", "a single column", cm + 1, 1, 2 * tk, integers=True),
-        _Row("batch_three", "three matrices with gaps between", cm + 1, cn - 1, 2 * tk + 1, 3, integers=True),
+        _Row(
+            "batch_three",
+            "three matrices with gaps between",
+            cm + 1,
+            cn - 1,
+            2 * tk + 1,
+            3,
+            integers=True,
+            scheduling=True,
+        ),
         _Row("alpha_beta", "scalars other than the problem's", tm + 1, tn + 1, tk, alpha=-1.5, beta=0.75),
         _Row("m_zero", "no rows: nothing is launched or written", 0, tn, tk),
         _Row("n_zero", "no columns: nothing is launched or written", tm, 0, tk),
@@ -194,7 +207,15 @@ def _edge_rows(c: Candidate) -> list[_Row]:
         uneven = (2 * c.work.split_k + 1) * tk + 1
         rows += [
             _Row("k_one_slice", "one K tile: all slices but one are empty", cm, cn, tk, integers=True),
-            _Row("k_uneven_slices", "K tiles that the slices do not divide", cm, cn, uneven, integers=True),
+            _Row(
+                "k_uneven_slices",
+                "K tiles that the slices do not divide",
+                cm,
+                cn,
+                uneven,
+                integers=True,
+                scheduling=True,
+            ),
         ]
     return rows
 
@@ -469,6 +490,51 @@ def _view(flat: Any, name: str, matrix: Matrix, values: Mapping[str, int | float
     ld, batch_stride = int(values[f"ld{name}"]), int(values[f"batch_stride_{name}"])
     strides = (batch_stride, ld, 1) if _is_row_major(name, matrix) else (batch_stride, 1, ld)
     return _namespace(flat).strided(flat, (batch, rows, columns), strides)
+
+
+# ---- the library to compare with ------------------------------------------------------------------------------------
+
+
+def flops(case: Case) -> int:
+    """Floating-point operations of a case: a multiplication and an addition for each product."""
+    m, n, k, batch = (int(case.arguments[each]) for each in ("m", "n", "k", "batch"))
+    return 2 * m * n * k * batch
+
+
+def library(p: GemmProblem, case: Case, tensors: Mapping[str, Any]) -> tuple[str, Callable[[], None]] | None:
+    """(what it is, a call) of the vendor library's product of the same operands, through torch.
+
+    `tensors` are the flat buffers on the GPU. The product alone: no C, bias or activation. None where torch has no
+    such product (fp8 with other than K-major e4m3 operands, or a batch of them).
+    """
+    torch = sys.modules["torch"]
+    views = {name: _view(tensors[name.upper()], name, getattr(p, name), case.arguments) for name in ("a", "b", "d")}
+    a, b, d = (each[0] if each.shape[0] == 1 else each for each in views.values())
+    version = str(torch.__version__).split("+")[0]
+    plain = "" if not p.uses_c and p.epilogue.bias == p.epilogue.activation == "none" else ", without the epilogue"
+    if p.is_fp8:
+        k_major = p.a.major == p.b.major == "k" and p.a.dtype == p.b.dtype == "e4m3"
+        if not k_major or a.dim() != 2 or any(int(case.arguments[each]) % 16 for each in "mnk"):
+            return None
+        one = torch.ones((), dtype=torch.float32, device=a.device)
+        fast = p.accumulate == "fast"
+        kind = torch.bfloat16 if p.d.dtype == "bf16" else torch.float16 if p.d.dtype == "fp16" else torch.float32
+
+        def scaled() -> None:
+            torch._scaled_mm(a, b, one, one, out_dtype=kind, use_fast_accum=fast)
+
+        return f"cuBLASLt through torch {version} _scaled_mm{plain}", scaled
+    if p.a.dtype == "tf32":
+        torch.set_float32_matmul_precision("high")  # tf32 on the tensor cores
+    direct = d.dtype == a.dtype and p.d.major == "n"
+
+    def product() -> None:
+        if direct:
+            torch.matmul(a, b, out=d)
+        else:
+            torch.matmul(a, b)
+
+    return f"cuBLAS through torch {version} matmul{plain}", product
 
 
 # ---- NumPy and torch -----------------------------------------------------------------------------------------------

@@ -70,7 +70,6 @@ def choose(workload: Workload, search: Search) -> Rung | None:
         for row, time_us in simulated.items():
             times[row] = time_us
         if simulated:
-            times[[row for row in range(0)]] = np.inf
             keep = np.zeros(len(times), dtype=np.bool_)
             keep[list(simulated)] = True
             times = np.where(keep, times, np.inf)
@@ -82,21 +81,40 @@ def choose(workload: Workload, search: Search) -> Rung | None:
         candidate = search.candidate(row)
         broken = workload.clauses(candidate, search.profile)
         if not broken:
-            return Rung(
-                family=search.family,
-                profile=search.profile,
-                search=search,
-                row=row,
-                candidate=candidate,
-                timing=search.timing(row),
-                resources=workload.resources(candidate),
-                tiles=workload.coordinates(candidate),
-                dropped=tuple(dropped),
-                times=simulated,
-            )
+            return _rung(workload, search, row, candidate, tuple(dropped), simulated)
         dropped.append(broken[0])
         times[row] = np.inf
     return None
+
+
+def rung_at(workload: Workload, rung: Rung, row: int) -> Rung | None:
+    """Another row of the rung's search as a rung of its own; None where a clause rules it out after all."""
+    candidate = rung.search.candidate(row)
+    if workload.clauses(candidate, rung.profile):
+        return None
+    return _rung(workload, rung.search, row, candidate, (), rung.times)
+
+
+def _rung(
+    workload: Workload,
+    search: Search,
+    row: int,
+    candidate: Candidate,
+    dropped: tuple[Violation, ...],
+    times: Mapping[int, float],
+) -> Rung:
+    return Rung(
+        family=search.family,
+        profile=search.profile,
+        search=search,
+        row=row,
+        candidate=candidate,
+        timing=search.timing(row),
+        resources=workload.resources(candidate),
+        tiles=workload.coordinates(candidate),
+        dropped=dropped,
+        times=times,
+    )
 
 
 def _simplest(times: np.ndarray[Any, np.dtype[np.float64]], search: Search) -> int | None:

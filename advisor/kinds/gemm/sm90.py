@@ -664,16 +664,15 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
 def _main_params(p: GemmProblem, c: Candidate) -> list[Param]:
     view = mma_view(p, c)
     params: list[Param] = [
-        _operand_map(p, "a", view.a, view.m, c.tile[0], view.a_k_major, c.cluster[1]),
-        _operand_map(p, "b", view.b, view.n, c.tile[1], view.b_k_major, c.cluster[0]),
+        _operand_map(p, "map_a", view.a, view.m, c.tile[0], view.a_k_major, c.cluster[1]),
+        _operand_map(p, "map_b", view.b, view.n, c.tile[1], view.b_k_major, c.cluster[0]),
     ]
     if slices_in_scratch(c):
         params.append(_partials(p, c))
     else:
         if stores_through_tma(p):
             params.append(_result_map(p, c))
-        else:
-            params += _pointer(p, "d")
+        params += _pointer(p, "d")
         if p.uses_c:
             params += [*_pointer(p, "c"), ScalarParam(kind="f32", name="beta", value="beta")]
         params += _epilogue_params(p)
@@ -739,7 +738,7 @@ def _result_map(p: GemmProblem, c: Candidate) -> TensorMapParam:
     inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
     line, lines = (columns, ROWS_PER_WGMMA) if view.d_n_major else (ROWS_PER_WGMMA, columns)
     return TensorMapParam(
-        name="d",
+        name="map_d",
         buffer="D",
         dtype=TORCH_NAME[p.d.dtype],
         rank=3,

@@ -1,0 +1,585 @@
+"""`plan`: every rung of the ladder picked, the nine views taken, one record out. Imports the planner's other modules.
+
+Touches no GPU, no file and no clock. A refusal is a plan with the verdict `refuse` and error findings.
+
+Rules that are stated here and nowhere else
+-------------------------------------------
+- Overrides bind the family they name, else the target's best one; the rungs below are planned freely.
+- What the *machine* cannot give of a forced cluster is stepped down (16 to 8 to 4 ...), and a pair without tcgen05 is
+  dropped, each with a finding; what a *constraint* or a kernel forbids is refused.
+- An operand that TMA cannot take sends the problem down the ladder with the pad that would mend it.
+- `fallback: required` asks for a portable rung that honours every override; where there is none, nothing is emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from advisor.kinds.workload import Occupancy, Workload
+from advisor.machine.features import Feature, supports
+from advisor.machine.profile import DeviceProfile
+from advisor.planner import (
+    step1_necessity,
+    step2_mapping,
+    step3_sharing,
+    step4_residency,
+    step5_barriers,
+    step6_schedule,
+    step7_clc,
+    step8_tail,
+    step9_fallback,
+)
+from advisor.planner.context import Facts, fit_of, kernel_id, residency_rows, show
+from advisor.planner.search import Rung, choose, rejected_counts, rung_at
+from advisor.records.candidate import Family
+from advisor.records.plan import (
+    Alternative,
+    Choice,
+    ClusterResidency,
+    Experiment,
+    Finding,
+    Multicast,
+    Plan,
+    Prediction,
+    RasterRecord,
+    Residency,
+    Target,
+    Tile,
+    Verdict,
+    Work,
+)
+from advisor.records.rows import Violation
+
+STEPS = (
+    step1_necessity,
+    step2_mapping,
+    step3_sharing,
+    step4_residency,
+    step5_barriers,
+    step6_schedule,
+    step7_clc,
+    step8_tail,
+    step9_fallback,
+)
+SPREAD = 0.25  # a prediction is stated within this: docs/planner.md has the measured errors
+MACHINE_LIMITS = ("ZERO_ACTIVE_CLUSTERS", "MAX_CLUSTER_8", "CLUSTER_OVER_16", "NO_CLUSTERS")
+OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "TF32_MAJOR")
+EXAMPLES = 3
+
+
+class _Refused(Exception):
+    """Inside this module: nothing serves the request."""
+
+    def __init__(self, code: str, message: str, numbers: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.finding = Finding(code=code, severity="error", message=message, numbers=dict(numbers))
+
+
+def plan(
+    workload: Workload,
+    target: DeviceProfile,
+    *,
+    target_name: str,
+    target_source: Literal["profile", "device"],
+    rung_profiles: Mapping[Family, DeviceProfile],
+    occupancy: Occupancy | None = None,
+    measurements: object = None,
+) -> Plan:
+    """The plan of a workload for a target.
+
+    `rung_profiles` has the profile that each family is planned for; `occupancy` answers for built kernels, and what it
+    answers stands over the formula. `measurements` is the store of measured times; none is consulted for GEMM.
+    """
+    del measurements
+    about = Target(name=target_name, arch=target.arch, profile=target.name, source=target_source)
+    nothing = workload.empty()
+    if nothing is not None:
+        return _no_launch(workload, about, nothing)
+    findings = list(workload.findings(target))
+    try:
+        rungs, verdict = _ladder(workload, target, rung_profiles, occupancy, findings)
+    except _Refused as refused:
+        return _refusal(workload, about, [*findings, refused.finding])
+    if verdict == "plan" and any(each.severity == "warning" for each in findings):
+        verdict = "adjust"
+    _remarks(workload, rungs[0], target_source, findings)
+    facts = Facts(workload, target, tuple(rungs), tuple(findings))
+    choices = [_choice(rung, number == 0) for number, rung in enumerate(rungs)]
+    alternatives = _alternatives(facts)
+    return Plan(
+        problem=workload.document,
+        target=about,
+        verdict=verdict,
+        conclusion=_conclusion(facts, verdict),
+        choices=choices,
+        choice=choices[0],
+        steps=[step.view(facts) for step in STEPS],
+        findings=findings,
+        alternatives=alternatives,
+        experiment=_experiment(facts, alternatives),
+        not_verified=_not_verified(facts, target_source),
+    )
+
+
+# ---- the ladder ----------------------------------------------------------------------------------------------------
+
+
+def _ladder(
+    workload: Workload,
+    target: DeviceProfile,
+    profiles: Mapping[Family, DeviceProfile],
+    occupancy: Occupancy | None,
+    findings: list[Finding],
+) -> tuple[list[Rung], Verdict]:
+    limits, forced = workload.limits(), dict(workload.forces())
+    families = list(workload.families(target))
+    named = limits["kernel"]
+    if named is not None:
+        if named not in families:
+            raise _missing_family(named, target)
+        families = families[families.index(named) :]
+    verdict: Verdict = "plan"
+    rungs: list[Rung] = []
+    for family in families:
+        profile = profiles[family]
+        bound = not rungs and bool(forced)
+        overrides: dict[str, Any] = {}
+        rung = choose(workload, search := workload.explore(profile, family, forced=bound, occupancy=occupancy))
+        while rung is None and bound:
+            step = _step_down(forced, overrides, rejected_counts(search), profile)
+            if step is None:
+                break
+            overrides, finding = step
+            findings.append(finding)
+            verdict = "fallback"
+            search = workload.explore(profile, family, forced=True, occupancy=occupancy, overrides=overrides)
+            rung = choose(workload, search)
+        if rung is not None:
+            rungs.append(rung)
+            continue
+        reasons = search.reasons
+        operand = [each for each in reasons if each.code in OPERAND_CODES]
+        if bound:
+            raise _forced_refusal(workload, search, forced, family)
+        if not operand:
+            raise _nothing_legal(search, family)
+        if not rungs:
+            verdict = "adjust"
+            findings.extend(_down(operand, family, findings))
+    if not rungs:
+        raise _Refused("NOTHING_LEGAL", "no kernel family serves this problem on this target", {"families": families})
+    if limits["fallback"] == "required":
+        _require_fallback(workload, profiles, forced, named, rungs)
+    return rungs, verdict
+
+
+def _down(operand: list[Violation], family: Family, known: list[Finding]) -> list[Finding]:
+    """One finding for each operand that the family cannot take."""
+    seen = {(each.code, each.numbers.get("operand")) for each in known}
+    found = []
+    for each in operand:
+        key = (each.code, each.numbers.get("operand"))
+        if key in seen:
+            continue
+        seen.add(key)
+        found.append(
+            Finding(
+                code=each.code,
+                severity="warning",
+                message=f"{each.message}; until then the {family} kernels decline and the next family serves",
+                numbers=dict(each.numbers),
+            )
+        )
+    return found
+
+
+def _step_down(
+    forced: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    rejected: list[tuple[str, int, str]],
+    profile: DeviceProfile,
+) -> tuple[dict[str, Any], Finding] | None:
+    """The next weaker override where the machine is what stands in the way, with the finding; None: refuse."""
+    current = {**forced, **overrides}
+    codes = {code: text for code, _, text in rejected}
+    if current.get("mma_ctas") == 2 and not supports(Feature.TCGEN05, profile.arch):
+        finding = Finding(
+            code="NO_TCGEN05",
+            severity="warning",
+            message=f"{profile.arch} has no tcgen05 and no tensor memory: a CTA pair cannot issue one MMA; one CTA does",
+            numbers={"asked": 2, "mma_ctas": 1, "target": profile.arch},
+        )
+        return {**overrides, "mma_ctas": None}, finding
+    cluster = current.get("cluster")
+    code = next((each for each in MACHINE_LIMITS if each in codes), None)
+    if cluster is None or code is None or all(side == 1 for side in cluster):
+        return None
+    sides = list(cluster)
+    widest = max(range(3), key=lambda axis: sides[axis])
+    sides[widest] = max(1, sides[widest] // 2)
+    size = sides[0] * sides[1] * sides[2]
+    before = cluster[0] * cluster[1] * cluster[2]
+    finding = Finding(
+        code=code,
+        severity="warning",
+        message=f"cluster {show(cluster)} of {before}: {codes[code]}; stepped down to {show(tuple(sides))}",
+        numbers={"asked": list(cluster), "cluster_size": size, "step": [before, size], "max_active_clusters": 0},
+    )
+    return {**overrides, "cluster": tuple(sides)}, finding
+
+
+def _missing_family(named: str, target: DeviceProfile) -> _Refused:
+    code = "NO_TCGEN05" if named == "sm100" else "NO_WGMMA"
+    feature = "tcgen05" if named == "sm100" else "wgmma"
+    return _Refused(
+        code,
+        f"kernel {named} is forced, and {target.title} ({target.arch}) has no {feature}",
+        {"kernel": named, "target": target.arch},
+    )
+
+
+def _forced_refusal(workload: Workload, search: Any, forced: Mapping[str, Any], family: Family) -> _Refused:
+    """Why no candidate honours the overrides: the clause that is left when everything else is free."""
+    del workload
+    counts = rejected_counts(search)
+    # A clause that every candidate breaks is the reason; the ones that the free axes could avoid are not.
+    code, count, text = counts[0]
+    ranked = [each for each in counts if each[0] in _FIRST_CODES] or counts
+    code, count, text = ranked[0]
+    names = ", ".join(f"{name}: {show(value)}" for name, value in forced.items())
+    numbers = next((dict(each.numbers) for each in search.reasons if each.code == code), {})
+    return _Refused(code, f"{names} is forced on {family} and refused: {text}", {**numbers, "candidates": count, "forced": names})
+
+
+_FIRST_CODES = (
+    "NO_CLC",
+    "CLC_UNSUPPORTED",
+    "PAIR_IN_CLUSTER",
+    "CLUSTER_OVER_CONSTRAINT",
+    "SM_BUDGET_SCHEDULE",
+    "CLUSTER_SHAPE",
+    "PORTABLE_CLUSTER",
+    "PORTABLE_SCHEDULE",
+    *OPERAND_CODES,
+)
+
+
+def _nothing_legal(search: Any, family: Family) -> _Refused:
+    code, count, text = rejected_counts(search)[0]
+    numbers = next((dict(each.numbers) for each in search.reasons if each.code == code), {})
+    return _Refused(code, f"no candidate of {family} is legal: {text}", {**numbers, "candidates": count})
+
+
+def _require_fallback(
+    workload: Workload,
+    profiles: Mapping[Family, DeviceProfile],
+    forced: Mapping[str, Any],
+    named: str | None,
+    rungs: list[Rung],
+) -> None:
+    """Raise unless a portable kernel honours every override: the path must run identically off this GPU."""
+    if named in ("sm100", "sm90"):
+        raise _Refused(
+            "FALLBACK_REQUIRED",
+            f"fallback is required and kernel {named} is forced: it runs on one architecture only",
+            {"kernel": named},
+        )
+    if rungs[-1].family != "portable":
+        raise _Refused("FALLBACK_REQUIRED", "fallback is required and no portable kernel serves the problem", {})
+    if forced and rungs[0].family != "portable":
+        search = workload.explore(profiles["portable"], "portable", forced=True)
+        if choose(workload, search) is None:
+            code, _, text = rejected_counts(search)[0]
+            names = ", ".join(f"{name}: {show(value)}" for name, value in forced.items())
+            raise _Refused(
+                "FALLBACK_REQUIRED",
+                f"fallback is required and {names} has no path off this GPU: {text}",
+                {"forced": names, "clause": code},
+            )
+
+
+# ---- records -------------------------------------------------------------------------------------------------------
+
+
+def _choice(rung: Rung, first: bool) -> Choice:
+    c, timing, r = rung.candidate, rung.timing, rung.resources
+    fit = max(1, fit_of(rung))
+    used = min(rung.profile.sms, -(-timing.resident * c.cluster_size // fit))
+    clusters = min(timing.tiles, timing.planned)
+    workers = max(1, min(timing.available, timing.tiles) if c.schedule in ("one_tile", "clc") else min(timing.planned, timing.available))
+    waves = timing.tiles / workers
+    last = timing.tiles % workers or workers
+    m, n, k = c.tile
+    derived = {
+        "max_active_clusters": sum_of(rung),
+        "threads": r.threads,
+        "registers": r.registers,
+        "smem_bytes": r.static_smem_bytes + r.dynamic_smem_bytes,
+        "ctas_per_sm": fit,
+        "cluster_size": c.cluster_size,
+    }
+    return Choice(
+        kernel_id=kernel_id(c),
+        family=c.family,
+        profile=rung.profile.name,
+        cluster=c.cluster,
+        nonportable=c.nonportable,
+        schedule=c.schedule,
+        stages=c.stages,
+        threads=r.threads,
+        smem_bytes=r.dynamic_smem_bytes,
+        tmem_columns=r.tmem_columns,
+        registers_budget=r.registers,
+        tile=Tile(cta=c.tile, cluster=(*c.cluster_tile, k), problem=(n, m, k) if c.work.swap_ab else c.tile),
+        grid_blocks=clusters * c.cluster_size,
+        grid_clusters=clusters,
+        work=Work(
+            mma_ctas=2 if c.work.mma_ctas == 2 else 1,
+            multicast=Multicast(a=c.work.multicast_a, b=c.work.multicast_b),
+            split_k=c.work.split_k,
+            swap_ab=c.work.swap_ab,
+            raster=RasterRecord(order=c.work.raster.order, group=c.work.raster.group),
+            preferred_cluster=c.work.preferred_cluster,
+        ),
+        residency=Residency(
+            derived=derived,
+            queried=_queried(rung),
+            max_active_clusters=timing.resident,
+            sms_used=used,
+            sms_idle=rung.profile.sms - used,
+            by_cluster_size=[
+                ClusterResidency(
+                    cluster_size=size,
+                    max_active_clusters=timing.resident if size == c.cluster_size else count,
+                    sms_used=used if size == c.cluster_size else sms,
+                    sms_idle=rung.profile.sms - (used if size == c.cluster_size else sms),
+                    nonportable=nonportable,
+                )
+                for size, count, sms, _, nonportable in residency_rows(rung)
+            ],
+        ),
+        prediction=Prediction(
+            time_us=rung.time_us,
+            low_us=rung.time_us * (1.0 - SPREAD),
+            high_us=rung.time_us * (1.0 + SPREAD),
+            bound=timing.bound,
+            waves=waves,
+            last_wave_use=last / workers,
+        ),
+        trigger=step9_fallback.trigger(rung, first),
+    )
+
+
+def sum_of(rung: Rung) -> int:
+    """The formula's clusters at the pick's footprint and size."""
+    from advisor.machine.occupancy import clusters_that_fit
+
+    return clusters_that_fit(rung.profile, fit_of(rung), rung.candidate.cluster_size)
+
+
+def _queried(rung: Rung) -> dict[str, Any] | None:
+    facts = rung.search.queried(rung.row)
+    return None if facts is None else {"max_active_clusters": rung.timing.resident, **facts}
+
+
+def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]) -> None:
+    """What a reader should know of the choice though nothing is wrong."""
+    c, timing = top.candidate, top.timing
+    size = c.cluster_size
+    rows = {row[0]: row for row in residency_rows(top)}
+    if size > 1:
+        used = min(top.profile.sms, -(-timing.resident * size // max(1, fit_of(top))))
+        idle = top.profile.sms - used
+        two = rows[2]
+        findings.append(
+            Finding(
+                code="CLUSTER_OCCUPANCY",
+                severity="info",
+                message=f"{timing.resident} clusters of {size} are resident: {timing.resident * size} CTAs, {idle} of {top.profile.sms} "
+                f"SMs idle; clusters of 2 leave {two[3]} idle",
+                numbers={
+                    "max_active_clusters": timing.resident,
+                    "grid_ctas": min(timing.resident, timing.tiles) * size,
+                    "sms_idle": idle,
+                    "idle_at_2": two[3],
+                    "resident_at_2": two[1],
+                },
+            )
+        )
+        findings.append(
+            Finding(
+                code="EXIT_CLUSTER_BARRIER",
+                severity="info",
+                message="every path of the kernel ends with a cluster barrier: a peer's shared memory must outlive what is in flight to it",
+                numbers={"cluster_size": size},
+            )
+        )
+    if c.nonportable:
+        eight = rows[8]
+        used = min(top.profile.sms, -(-timing.resident * size // max(1, fit_of(top))))
+        findings.append(
+            Finding(
+                code="NONPORTABLE_ATTR",
+                severity="warning",
+                message=f"a cluster of {size} needs the non-portable attribute before the query and the launch, and leaves "
+                f"{top.profile.sms - used} SMs idle where clusters of 8 leave {eight[3]}; the rung of 8 is always there",
+                numbers={"cluster_size": size, "sms_idle": top.profile.sms - used, "sms_idle_at_8": eight[3], "fallback_size": 8},
+            )
+        )
+    if c.work.mma_ctas == 2 and top.tiles.launched[0] > top.tiles.tiles[0]:
+        findings.append(
+            Finding(
+                code="PAIR_WASTE",
+                severity="info",
+                message=f"M has {top.tiles.tiles[0]} tiles, pairs launch {top.tiles.launched[0]}: "
+                f"{top.tiles.launched[0] - top.tiles.tiles[0]} of {top.tiles.launched[0]} do padding",
+                numbers={"tiles": top.tiles.tiles[0], "launched": top.tiles.launched[0]},
+            )
+        )
+    forced = workload.forces()
+    if forced:
+        free = choose(workload, workload.explore(top.profile, top.family, forced=False))
+        if free is not None:
+            cost = top.time_us / free.time_us - 1.0
+            findings.append(
+                Finding(
+                    code="OVERRIDE_COST",
+                    severity="info",
+                    message=f"the overrides ({', '.join(forced)}) cost {cost:.1%} against the free choice "
+                    f"{kernel_id(free.candidate)} of tile {show(free.candidate.tile)}",
+                    numbers={
+                        "cost": cost,
+                        "free_kernel": kernel_id(free.candidate),
+                        "free_time_us": free.time_us,
+                        "free_cluster": list(free.candidate.cluster),
+                    },
+                )
+            )
+    counts = rejected_counts(top.search)
+    findings.append(
+        Finding(
+            code="REJECTED_CANDIDATES",
+            severity="info",
+            message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of {top.family} are illegal: "
+            + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
+            numbers={"counts": {code: n for code, n, _ in counts}, "examples": {code: text for code, _, text in counts[:EXAMPLES]}},
+        )
+    )
+    if top.search.queried(top.row) is None:
+        findings.append(
+            Finding(
+                code="NO_DEVICE",
+                severity="info",
+                message="residency is the formula of the profile, an estimate until the built kernel is queried on a GPU",
+                numbers={"source": source},
+            )
+        )
+    if c.schedule == "clc":
+        findings.append(
+            Finding(
+                code="CLC_UNVALIDATED_ON_DEVICE",
+                severity="info",
+                message="CLC is planned; its static twin is built beside it and can be chosen at run time",
+                numbers={},
+            )
+        )
+
+
+def _alternatives(f: Facts) -> list[Alternative]:
+    """The best pick under each other cluster size, schedule and MMA form, nearest first, no two alike."""
+    top, found, seen = f.top, [], {f.top.candidate}
+    rows = [
+        (each.margin, f"{axis.replace('_', ' ')} {show(each.label)}", each.row)
+        for axis in ("cluster_size", "schedule", "mma_ctas", "tile")
+        for each in f.axis(axis)[:4]
+        if each.row is not None
+    ]
+    for margin, label, row in sorted(rows, key=lambda each: each[0]):
+        rung = rung_at(f.workload, top, row)
+        if rung is None or rung.candidate in seen:
+            continue
+        seen.add(rung.candidate)
+        found.append(Alternative(label=label, margin=margin, choice=_choice(rung, True)))
+        if len(found) == EXAMPLES:
+            break
+    return found
+
+
+def _experiment(f: Facts, alternatives: list[Alternative]) -> Experiment:
+    top = f.top
+    other = alternatives[0] if alternatives else None
+    against = f"{other.label} ({other.choice.kernel_id})" if other else "its one-tile single-CTA twin"
+    margin = max(0.0, other.margin) if other else 0.0
+    return Experiment(
+        question=f"Is {kernel_id(top.candidate)} at least as fast as {against}?",
+        hypothesis=f"{top.time_us:.4g} us, {margin:.1%} ahead of {against}, {top.timing.bound} bound",
+        command="advisor validate BUNDLE --device cuda --experiment ab",
+        confirms_if="the choice's median is no more than 1.5 % above the alternative's, interleaved in one run",
+        refutes_if="the alternative is more than 1.5 % faster in the same run",
+    )
+
+
+def _not_verified(f: Facts, source: str) -> list[str]:
+    top = f.top
+    rows = []
+    if not f.workload.kernels(top.candidate):
+        rows.append(
+            f"the {top.family} kernel is planned only: the family has no template yet, so nothing of it was rendered, compiled or run; "
+            f"the bundle holds {', '.join(kernel_id(each.candidate) for each in f.rungs[1:]) or 'nothing'}"
+        )
+    if top.search.queried(top.row) is None:
+        rows.append("residency comes from the profile's formula, not from a query of the built kernel")
+    if source == "profile":
+        rows.append(f"no number of this plan was measured on the target: {top.profile.title} is a profile")
+    rows.append("times are predictions of the cost model; only the experiment measures them")
+    rows.append("ptxas: what ships is its SASS, shown only by a run on the chip")
+    return rows
+
+
+def _conclusion(f: Facts, verdict: Verdict) -> str:
+    top, c = f.top, f.top.candidate
+    how = {
+        "one_tile": "one tile per cluster" if c.cluster_size > 1 else "one tile per CTA",
+        "static": "a static persistent loop",
+        "ticket": "a persistent loop over atomic tickets",
+        "clc": "a persistent loop with Cluster Launch Control",
+    }[c.schedule]
+    cluster = "no cluster" if c.cluster_size == 1 else f"a cluster of {show(c.cluster)}"
+    pair = " whose CTA pairs issue one MMA" if c.work.mma_ctas == 2 else ""
+    extras = (f", K in {c.work.split_k} slices" if c.work.split_k > 1 else "") + (", operands swapped" if c.work.swap_ab else "")
+    text = (
+        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; predicted {top.time_us:.4g} us on "
+        f"{top.profile.title}, {top.timing.bound} bound"
+    )
+    if not f.workload.kernels(c):
+        rest = ", ".join(kernel_id(each.candidate) for each in f.rungs[1:])
+        return f"{text}. Evidence: planned only, this family has no kernel yet; what is rendered is its fallback: {rest}."
+    lead = {"adjust": " The request was adjusted, see the findings.", "fallback": " This is a fallback, see the findings."}.get(verdict, "")
+    return f"{text}. Evidence: planned.{lead}"
+
+
+def _no_launch(workload: Workload, about: Target, why: str) -> Plan:
+    return Plan(
+        problem=workload.document,
+        target=about,
+        verdict="noop",
+        conclusion=f"Nothing to launch: {why}.",
+        choices=[],
+        choice=None,
+        steps=[],
+        findings=[Finding(code="EMPTY_WORK", severity="info", message=why)],
+    )
+
+
+def _refusal(workload: Workload, about: Target, findings: list[Finding]) -> Plan:
+    return Plan(
+        problem=workload.document,
+        target=about,
+        verdict="refuse",
+        conclusion=f"Refused: {findings[-1].message}.",
+        choices=[],
+        choice=None,
+        steps=[],
+        findings=findings,
+    )

@@ -1,0 +1,127 @@
+"""What every step sees, and the few words they share. Imports `search`, `records`, `machine`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from advisor.kinds.workload import Workload
+from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm
+from advisor.machine.profile import DeviceProfile, EvidenceKind
+from advisor.planner.search import Option, Rung, options
+from advisor.records.candidate import Candidate
+from advisor.records.plan import Finding, Reason, Rejected
+
+CLUSTER_SIZES = (1, 2, 4, 8, 16)
+MAX_REJECTED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A problem on a target with every rung picked; nothing is decided after this."""
+
+    workload: Workload
+    target: DeviceProfile
+    rungs: tuple[Rung, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def top(self) -> Rung:
+        return self.rungs[0]
+
+    @cached_property
+    def limits(self) -> Mapping[str, Any]:
+        return self.workload.limits()
+
+    @cached_property
+    def forced(self) -> Mapping[str, Any]:
+        return self.workload.forces()
+
+    @cached_property
+    def single(self) -> Option | None:
+        """The best candidate of the top family without a cluster."""
+        return next((each for each in self.axis("cluster_size") if each.label == 1 and each.row is not None), None)
+
+    def axis(self, name: str) -> list[Option]:
+        if name not in self._axes:
+            self._axes[name] = options(self.top, name)
+        return self._axes[name]
+
+    @cached_property
+    def _axes(self) -> dict[str, list[Option]]:
+        return {}
+
+    @cached_property
+    def ctas_per_sm(self) -> int:
+        return fit_of(self.top)
+
+
+def fit_of(rung: Rung) -> int:
+    """CTAs of the rung's kernel that one SM holds, tensor memory included."""
+    r = rung.resources
+    fit = ctas_per_sm(rung.profile, r.threads, r.registers, r.static_smem_bytes + r.dynamic_smem_bytes)
+    return min(fit, rung.profile.tmem_columns // r.tmem_columns) if r.tmem_columns else fit
+
+
+def residency_rows(rung: Rung) -> list[tuple[int, int, int, int, bool]]:
+    """(cluster size, max active clusters, SMs used, SMs idle, non-portable) for every size at the kernel's footprint."""
+    fit, rows = fit_of(rung), []
+    for size in CLUSTER_SIZES:
+        count = clusters_that_fit(rung.profile, fit, size)
+        used = min(rung.profile.sms, -(-count * size // max(1, fit)))
+        rows.append((size, count, used, rung.profile.sms - used, size > rung.profile.max_portable_cluster_size))
+    return rows
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    return {"columns": list(columns), "rows": [list(row) for row in rows]}
+
+
+def reason(text: str, evidence: EvidenceKind, **numbers: Any) -> Reason:
+    return Reason(text=text, evidence=evidence, numbers=numbers)
+
+
+def rejections(found: Sequence[Option], chosen: Any, words: str = "{}") -> list[Rejected]:
+    """Every losing option with its margin, every impossible one with its clause."""
+    rows = []
+    for each in found:
+        if each.label == chosen:
+            continue
+        label = words.format(show(each.label))
+        if each.row is None:
+            assert each.violation is not None
+            rows.append(
+                Rejected(
+                    option=label,
+                    reason=each.violation.message,
+                    code=each.violation.code,
+                    numbers={"candidates": each.count, **each.violation.numbers},
+                )
+            )
+            continue
+        text = f"{each.time_us:.4g} us at its best"
+        if each.margin < 0.0:
+            text += ", faster, but within the 1.5 % in which the simpler wins"
+        elif each.margin <= 0.015:
+            text += ", a tie, and the pick is simpler or as simple"
+        rows.append(Rejected(option=label, reason=text, margin=each.margin, numbers={"time_us": each.time_us}))
+    return rows[:MAX_REJECTED]
+
+
+def show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " x ".join(str(each) for each in value) if all(isinstance(each, int) for each in value) else ", ".join(map(str, value))
+    return str(value)
+
+
+def kernel_id(c: Candidate) -> str:
+    """`{family}_{schedule}`, the cluster above one CTA, and the slices that a second kernel sums."""
+    x, y, z = c.cluster
+    name = f"{c.family}_{c.schedule}"
+    if c.cluster_size > 1:
+        name += f"_{x}x{y}x{z}"
+    return name + (f"_s{c.work.split_k}" if c.work.split_k > 1 and z == 1 else "")

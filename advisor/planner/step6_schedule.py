@@ -1,0 +1,100 @@
+"""Step 6: the schedule, by simulation of every one that the family has. Imports `context` and `search`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advisor.planner.context import Facts, reason, rejections, table
+from advisor.planner.search import run, same_shape, schedules_of
+from advisor.records.candidate import SCHEDULES
+from advisor.records.plan import Decision, Rejected, Step
+
+WORDS = {
+    "one_tile": "one cluster tile per cluster",
+    "static": "persistent, tiles dealt out in advance",
+    "ticket": "persistent, tiles claimed from an atomic counter",
+    "clc": "persistent, tiles stolen through Cluster Launch Control",
+}
+
+
+def view(f: Facts) -> Step:
+    top, limits = f.top, f.limits
+    rows: list[list[Any]] = []
+    simulated: dict[str, float] = {}
+    for schedule in schedules_of(top):
+        row = same_shape(top, schedule)
+        if row is None:
+            continue
+        timing = top.search.timing(row)
+        outcome = run(timing, schedule, limits)
+        total = timing.launch_us + outcome.makespan_us + timing.extra_us
+        simulated[schedule] = total
+        rows.append(
+            [
+                schedule, outcome.makespan_us, total, outcome.launched, outcome.max_tiles, outcome.waves,
+                outcome.last_wave_use, outcome.idle_share,
+            ]
+        )  # fmt: skip
+    chosen = top.candidate.schedule
+    own = simulated.get(chosen, top.time_us)
+    for row_ in rows:
+        row_.append(row_[2] / own - 1.0)
+    options = f.axis("schedule")
+    because = [
+        reason(
+            f"{top.timing.tiles} cluster tiles for {top.timing.available} clusters at once: simulated makespan "
+            + ", ".join(f"{name} {us:.4g} us" for name, us in sorted(simulated.items(), key=lambda each: each[1])),
+            "derived",
+            **{f"{name}_us": us for name, us in simulated.items()},
+        )
+    ]
+    if "schedule" in f.forced:
+        because.append(reason(f"the problem forces {f.forced['schedule']}", "user"))
+    if limits["tile_cost_cv"]:
+        because.append(
+            reason(f"tile costs vary with a coefficient of {limits['tile_cost_cv']:g}, as the problem assumes", "user", cv=limits["tile_cost_cv"])
+        )
+    if limits["busy_sms"]:
+        because.append(
+            reason(
+                f"other work holds {limits['busy_sms']} SMs: {top.timing.available} of {top.timing.resident} clusters run, and a static "
+                "grid is dealt out for all of them",
+                "user",
+                busy_sms=limits["busy_sms"],
+            )
+        )
+    if "one_tile" in simulated and chosen != "one_tile":
+        because.append(
+            reason(
+                f"a persistent worker pays its prologue of {top.timing.prologue_us:.3g} us once, one tile per cluster "
+                f"{-(-top.timing.tiles // max(1, top.timing.available))} times",
+                "derived",
+                prologue_us=top.timing.prologue_us,
+                margin=simulated["one_tile"] / own - 1.0,
+            )
+        )
+    rejected = rejections(options, chosen)
+    listed = {each.option for each in rejected} | {chosen}
+    if "clc" not in listed:
+        rejected.append(
+            Rejected(
+                option="clc",
+                reason=f"{top.profile.arch} has no Cluster Launch Control"
+                if top.profile.clc_round_trip_cycles == 0
+                else f"the {top.family} family has no CLC kernel",
+                code="NO_CLC",
+            )
+        )
+    return Step(
+        step=6,
+        name="schedule",
+        decisions=[Decision(question="Which schedule?", choice=f"{chosen}: {WORDS[chosen]}", because=because, rejected=rejected)],
+        artifact={
+            "simulated": table(
+                ["schedule", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves", "last_wave_use", "idle_share", "margin"],
+                sorted(rows, key=lambda each: SCHEDULES.index(each[0])),
+            ),
+            "tie_rule": "within 1.5 % the simpler wins: one_tile < static < ticket < clc",
+            "code": "SCHED_CHOICE",
+        },
+    )

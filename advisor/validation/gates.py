@@ -1,0 +1,117 @@
+"""Which gate each (kernel, image) passed: rendered, compiled, ran. Imports `bundle`, `records`.
+
+A traced twin has rows of its own, with `twin_of`: it never raises the kernel that ships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from advisor.bundle import Bundle
+from advisor.records.evidence import CaseResult, Chip, GateResult, KernelEvidence
+from advisor.records.launch import Kernel
+from advisor.validation.assemble import Built, Row
+from advisor.validation.gpu import KernelFacts
+
+_COMPILED = (
+    "compiler",
+    "registers",
+    "static_smem_bytes",
+    "spill_bytes",
+    "stack_bytes",
+    "ptx_sha256",
+    "cubin_sha256",
+)
+
+
+def compiled_rows(bundle: Bundle, built: Sequence[Mapping[str, Any]]) -> list[KernelEvidence]:
+    """The bundle's images as rendered and compiled; nothing ran yet."""
+    kernels = {kernel.id: kernel for kernel in bundle.launch.kernels}
+    return [_row(kernels[row["kernel_id"]], row["target"], row, None) for row in built]
+
+
+def extra_rows(extras: Iterable[Built], rows: Iterable[Row]) -> list[KernelEvidence]:
+    """The same for what validation built itself; twins name the kernel that they are of."""
+    twins = {kernel for row in rows if row.kind == "twin" for kernel in row.kernel_ids}
+    return [
+        _row(
+            each.kernel,
+            each.target,
+            each.facts,
+            each.kernel.id.removesuffix("_traced") if each.kernel.id in twins else None,
+        )
+        for each in extras
+    ]
+
+
+def _row(kernel: Kernel, target: str, facts: Mapping[str, Any], twin_of: str | None) -> KernelEvidence:
+    broken = broken_promises(kernel, facts)
+    return KernelEvidence(
+        kernel_id=kernel.id,
+        kernel_hash=facts["kernel_hash"],
+        image=target,
+        schedule=kernel.schedule,
+        cluster=kernel.cluster,
+        twin_of=twin_of,
+        gates=[
+            GateResult(gate="rendered", result="pass", facts={"source": kernel.source}),
+            GateResult(
+                gate="compiled",
+                result="fail" if broken else "pass",
+                reason=broken,
+                facts={name: facts[name] for name in _COMPILED},
+            ),
+        ],
+    )
+
+
+def broken_promises(kernel: Kernel, facts: Mapping[str, Any]) -> str:
+    """Where a built image breaks what launch.json promises; empty where it keeps all."""
+    reasons = []
+    if facts["spill_bytes"]:
+        reasons.append(f"spills {facts['spill_bytes']} bytes")
+    if facts["registers"] > kernel.registers:
+        reasons.append(f"takes {facts['registers']} registers a thread, planned are {kernel.registers}")
+    if facts["static_smem_bytes"] != kernel.static_smem_bytes:
+        reasons.append(
+            f"has {facts['static_smem_bytes']} bytes of static shared memory, planned are {kernel.static_smem_bytes}"
+        )
+    return "; ".join(reasons)
+
+
+def not_run(row: KernelEvidence, reason: str) -> KernelEvidence:
+    """The row with the last gate not run."""
+    return row.model_copy(update={"gates": [*row.gates, GateResult(gate="ran", result="not_run", reason=reason)]})
+
+
+def with_ran(
+    row: KernelEvidence,
+    used_target: str | None,
+    facts: KernelFacts | None,
+    results: Sequence[CaseResult],
+    chip: Chip,
+) -> KernelEvidence:
+    """The row after its kernel's cases: `results` are those of every run that launches it."""
+    if row.image != used_target:
+        return not_run(row, f"{chip.name} does not load this image, or takes a more specific one")
+    if facts is not None and not facts.loadable:
+        gate = GateResult(gate="ran", result="fail", reason=facts.reason, facts=_chip_facts(chip))
+        return row.model_copy(update={"gates": [*row.gates, gate]})
+    ran = [each for each in results if each.verdict != "not_run"]
+    if not ran:
+        return not_run(row, results[0].detail if results else "no case asks for this kernel here")
+    failed = [each for each in ran if each.verdict != "correct"]
+    counts: dict[str, Any] = {
+        **_chip_facts(chip),
+        "cases": len(ran),
+        "correct": len(ran) - len(failed),
+        "launches": sum(each.launches for each in ran),
+    }
+    reason = "; ".join(f"{each.name}: {each.verdict}" for each in failed[:4])
+    gate = GateResult(gate="ran", result="fail" if failed else "pass", reason=reason, facts=counts)
+    return row.model_copy(update={"gates": [*row.gates, gate]})
+
+
+def _chip_facts(chip: Chip) -> dict[str, Any]:
+    return {"chip": chip.name, "driver": chip.driver, "uuid_hash": chip.uuid_hash}

@@ -1,0 +1,131 @@
+"""A kernel that hangs, faults or takes its process along must cost one named result and nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import DeviceError, ToolError
+from advisor.validation.run import stopped_verdict
+from advisor.validation.workers import Worker, Workers, WorkerStopped
+
+BACKENDS = Path(__file__).with_name("backends.py")
+HEALTHY = f"{BACKENDS}:Healthy"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Worker]:
+    worker = Worker(HEALTHY)
+    yield worker
+    worker.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_call_returns_the_backends_value_and_keeps_its_state(shared: Worker) -> None:
+    first = shared.call("echo", {"a": 1})
+    second = shared.call("echo", "b")
+    assert (first[0], second[0]) == ({"a": 1}, "b")
+    assert second[1] == first[1] + 1
+    assert first[2] == second[2] == shared.pid != os.getpid()
+
+
+def test_a_refusal_arrives_as_the_same_error_and_the_process_lives_on(shared: Worker) -> None:
+    with pytest.raises(DeviceError) as caught:
+        shared.call("refuse")
+    assert caught.value.code == "KERNEL_FAULT"
+    assert caught.value.fix == "look there"
+    assert caught.value.numbers == {"value": 700}
+    assert shared.call("echo", 1)[0] == 1
+
+
+def test_a_hang_is_named_by_its_stage_and_the_process_is_gone() -> None:
+    worker = Worker(HEALTHY)
+    pid = worker.pid
+    seen: list[str] = []
+    began = time.monotonic()
+    with pytest.raises(WorkerStopped) as caught:
+        worker.call("sleep", "clusters_one_more: launch", 0.3, on_stage=seen.append)
+    assert time.monotonic() - began < 30
+    assert caught.value.timed_out
+    assert "clusters_one_more: launch" in caught.value.detail
+    assert seen == ["clusters_one_more: launch"]
+    assert stopped_verdict(caught.value) == "deadlock"
+    assert not worker.alive
+    assert not is_running(pid)
+    worker.close()
+
+
+def test_a_slow_host_is_a_timeout_and_not_a_deadlock() -> None:
+    worker = Worker(HEALTHY)
+    with pytest.raises(WorkerStopped) as caught:
+        worker.call("sleep", "own_shape: inputs", 0.2)
+    assert stopped_verdict(caught.value) == "timeout"
+    worker.close()
+
+
+def test_a_segmentation_fault_is_reported_with_its_signal() -> None:
+    worker = Worker(HEALTHY)
+    with pytest.raises(WorkerStopped) as caught:
+        worker.call("crash")
+    assert not caught.value.timed_out
+    assert "SIGSEGV" in caught.value.detail
+    assert "own_shape: launch" in caught.value.detail
+    assert stopped_verdict(caught.value) == "launch_error"
+    worker.close()
+
+
+def test_a_process_that_leaves_is_reported_with_its_code_and_last_words() -> None:
+    worker = Worker(HEALTHY)
+    with pytest.raises(WorkerStopped) as caught:
+        worker.call("leave")
+    assert "exit code 7" in caught.value.detail
+    assert "something was said on the way" in caught.value.detail
+    worker.close()
+
+
+def test_a_backend_that_does_not_start_is_reported() -> None:
+    worker = Worker(f"{BACKENDS}:NeverStarts")
+    with pytest.raises(WorkerStopped) as caught:
+        worker.call("echo", 1)
+    assert "exit code 3" in caught.value.detail
+    worker.close()
+
+
+def test_a_fault_of_the_tool_itself_carries_its_trace() -> None:
+    worker = Worker(HEALTHY)
+    with pytest.raises(ToolError) as caught:
+        worker.call("bug")
+    assert caught.value.code == "VALIDATION_FAULT"
+    assert "ZeroDivisionError: of the tool itself" in caught.value.message
+    worker.close()
+
+
+def test_workers_replace_a_process_that_died_and_leave_none_behind() -> None:
+    with Workers(HEALTHY, "setup") as workers:
+        first = workers.fresh()
+        assert workers.current() is first
+        with pytest.raises(WorkerStopped):
+            first.call("crash")
+        second = workers.current()
+        assert second is not first
+        assert second.call("echo", 1)[0] == 1
+        pids = [second.pid, workers.current().pid]
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    worker = Worker(HEALTHY)
+    assert worker.call("echo", 1)[0] == 1
+    worker.close()  # closes the connection: the child reads its end
+    assert not worker.alive

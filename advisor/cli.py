@@ -424,6 +424,65 @@ def _outcome(evidence: Evidence) -> str:
     return f"Ran on {chip}: {evidence.verdict}"
 
 
+@command("simulate")
+def simulate(
+    file: ProblemFile,
+    target: Target = None,
+    busy_sms: Annotated[
+        int | None,
+        typer.Option("--busy-sms", metavar="N", min=0, help="SMs that other work holds. Default: from FILE."),
+    ] = None,
+    cost_cv: Annotated[
+        float | None,
+        typer.Option("--cost-cv", metavar="X", min=0, max=10, help="Skew of the tiles' costs. Default: from FILE."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Run every schedule of the plan's shape in the simulation.
+
+    One line per schedule shows how many clusters are busy over time, so that the tails can be compared.
+
+    \b
+    Example:
+      advisor simulate examples/gemm_tail.yaml --cost-cv 0.5
+    """
+    from advisor.workflow import simulate_file
+
+    simulated = simulate_file(
+        file, target=target, busy_sms=busy_sms, tile_cost_cv=cost_cv, progress=_Progress(quiet=True)
+    )
+    plan = simulated.planned.plan
+    if as_json:
+        _print_document(_simulated_document(simulated))
+    elif not simulated.rows:
+        _print_plan(plan, full=False)
+    else:
+        from advisor.report import simulation_blocks
+
+        _print_blocks(simulation_blocks(plan, simulated.rows))
+    return simulated.planned.exit_status
+
+
+def _simulated_document(simulated: workflow.SimulatedFile) -> dict[str, Any]:
+    plan = simulated.planned.plan
+    rows = [
+        {
+            "schedule": row.schedule,
+            "total_us": row.total_us,
+            "margin": row.margin,
+            "clusters_at_once": row.workers,
+            "cluster_tiles": row.tiles,
+            "makespan_us": row.outcome.makespan_us,
+            "most_tiles": row.outcome.max_tiles,
+            "idle_share": row.outcome.idle_share,
+            "last_wave_use": row.outcome.last_wave_use,
+        }
+        for row in simulated.rows
+    ]
+    kernel = plan.choice.kernel_id if plan.choice else None
+    return {"kernel_id": kernel, "verdict": plan.verdict, "conclusion": plan.conclusion, "schedules": rows}
+
+
 @command("probe")
 def probe(
     device: DeviceOption = "auto",

@@ -23,11 +23,12 @@ from advisor.machine.profile_file import is_path
 from advisor.planner import plan as make_plan
 from advisor.problem import GemmProblem, load_problem
 from advisor.records.candidate import Candidate, Family, OccupancyKey
-from advisor.records.evidence import Evidence, GateResult, KernelEvidence
+from advisor.records.evidence import Evidence
 from advisor.records.plan import Finding, Plan
 
 if TYPE_CHECKING:
     from advisor.bundle import Bundle, RenderedBundle
+    from advisor.planner.schedules import Simulated
     from advisor.runtime import Device
     from advisor.runtime.probe import ProbeResult
     from advisor.toolchain import Compiled
@@ -514,16 +515,14 @@ def _validate(
     from advisor.bundle import read_build, write_build
     from advisor.records.base import canonical_json
     from advisor.report import render_report
+    from advisor.validation import validate
 
     if read_build(bundle) is None:
         write_build(bundle, build(bundle, progress))
     with _stage(progress, "validate", bundle.name) as result:
-        if gpu is None:
-            evidence = not_run_evidence(bundle, reason)
-        else:
-            from advisor.validation import validate
-
-            evidence = validate(bundle, device=gpu, experiment=experiment, keep=keep, progress=_cases(progress))
+        evidence = validate(
+            bundle, device=gpu, reason=reason, experiment=experiment, keep=keep, progress=_cases(progress)
+        )
         result.append(_summary(evidence))
     write_text(bundle.folder / VALIDATION, canonical_json(evidence))
     with _stage(progress, "report", str(bundle.folder / VALIDATED_REPORT)):
@@ -540,63 +539,6 @@ def _summary(evidence: Evidence) -> str:
         return f"not run: {evidence.not_run_reason}"
     correct = sum(case.verdict == "correct" for case in evidence.cases)
     return f"{evidence.verdict}: {correct} of {len(evidence.cases)} cases correct"
-
-
-def not_run_evidence(bundle: Bundle, reason: str) -> Evidence:
-    """What a built bundle shows without a GPU: rendered and compiled, and why nothing ran."""
-    from advisor.bundle import read_build
-
-    rows: list[KernelEvidence] = []
-    for image in read_build(bundle) or []:
-        kernel = bundle.launch.kernel(image["kernel_id"])
-        facts = {name: image[name] for name in _BUILD_FACTS}
-        broken = _broken_reason(image, kernel.registers, kernel.static_smem_bytes)
-        gates = [
-            GateResult(gate="rendered", result="pass", facts={"source": kernel.source}),
-            GateResult(gate="compiled", result="fail" if broken else "pass", reason=broken, facts=facts),
-            GateResult(gate="ran", result="not_run", reason=reason),
-        ]
-        rows.append(
-            KernelEvidence(
-                kernel_id=kernel.id,
-                kernel_hash=image["kernel_hash"],
-                image=image["target"],
-                schedule=kernel.schedule,
-                cluster=kernel.cluster,
-                gates=gates,
-            )
-        )
-    return Evidence(
-        bundle=bundle.name,
-        manifest_hash=bundle.manifest_hash,
-        device="none",
-        not_run_reason=reason,
-        gates=rows,
-        verdict="not_run",
-    )
-
-
-_BUILD_FACTS = (
-    "compiler",
-    "ptx_sha256",
-    "cubin_sha256",
-    "registers",
-    "static_smem_bytes",
-    "spill_bytes",
-    "stack_bytes",
-)
-
-
-def _broken_reason(image: Mapping[str, Any], registers: int, static_smem_bytes: int) -> str:
-    """Where a built image breaks what launch.json promises."""
-    reasons = []
-    if image["spill_bytes"]:
-        reasons.append(f"spills {image['spill_bytes']} bytes")
-    if image["registers"] > registers:
-        reasons.append(f"needs {image['registers']} registers, planned are {registers}")
-    if image["static_smem_bytes"] != static_smem_bytes:
-        reasons.append(f"has {image['static_smem_bytes']} bytes of static SMEM, planned are {static_smem_bytes}")
-    return "; ".join(reasons)
 
 
 # --- report, run --------------------------------------------------------------------------------------------------
@@ -643,6 +585,44 @@ def run(
         if generated.bundle is None:
             return Ran(generated, None)
         return Ran(generated, _validate(generated.bundle, gpu, reason, experiment, keep, progress))
+
+
+# --- simulate -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedFile:
+    """Every schedule of the plan's shape; `rows` is empty where the plan has no choice."""
+
+    planned: Planned
+    rows: tuple[Simulated, ...]
+
+
+def simulate_file(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    busy_sms: int | None = None,
+    tile_cost_cv: float | None = None,
+    progress: Progress = silent,
+) -> SimulatedFile:
+    """Every schedule on a problem; `busy_sms` and `tile_cost_cv` replace what the file says: the what-if of a shared
+    GPU and of uneven tiles. Raises ProblemError, ProfileError, InputError."""
+    from advisor.planner.schedules import simulate_schedules
+
+    problem = _read(path, progress)
+    changes: dict[str, object] = {}
+    if busy_sms is not None:
+        changes["shared_gpu"] = {**problem.shared_gpu.model_dump(), "busy_sms": busy_sms}
+    if tile_cost_cv is not None:
+        changes["assume"] = {**problem.assume.model_dump(), "tile_cost_cv": tile_cost_cv}
+    problem = type(problem).model_validate({**problem.model_dump(), **changes})
+    targeting = resolve_target(problem, target, Path(path).parent, None)
+    planned = _plan(problem, targeting, None, progress)
+    if planned.plan.choice is None:
+        return SimulatedFile(planned, ())
+    found = simulate_schedules(planned.workload, targeting.profile, targeting.rung_profiles)
+    return SimulatedFile(planned, tuple(found[1]) if found else ())
 
 
 # --- probe --------------------------------------------------------------------------------------------------------

@@ -152,8 +152,9 @@ def run(
     available: int | None = None,
     planned: int | None = None,
     cv: float | None = None,
+    trace: bool = False,
 ) -> Outcome:
-    """One launch of a candidate in the simulation; the keywords replace what the plan has."""
+    """One launch of a candidate in the simulation; the keywords replace what the plan has. `trace` keeps every span."""
     count = timing.tiles if tiles is None else tiles
     places = max(1, timing.available if available is None else available)
     cv = limits["tile_cost_cv"] if cv is None else cv
@@ -178,6 +179,7 @@ def run(
             claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
             prefetch=1,
             throttle=1,
+            trace=trace,
         )
     )
 

@@ -10,8 +10,17 @@ from advisor.records.plan import Plan
 from advisor.report.content import blocks, reached, short_blocks, validation_blocks
 from advisor.report.html import to_html
 from advisor.report.markdown import to_markdown
+from advisor.report.timeline import simulation_blocks
 
-__all__ = ["blocks", "reached", "render_html", "render_report", "short_blocks", "validation_blocks"]
+__all__ = [
+    "blocks",
+    "reached",
+    "render_html",
+    "render_report",
+    "short_blocks",
+    "simulation_blocks",
+    "validation_blocks",
+]
 
 
 def render_report(plan: Plan, evidence: Evidence | None = None) -> str:

@@ -53,13 +53,13 @@ def blocks(plan: Plan, evidence: Evidence | None = None) -> list[Block]:
 def short_blocks(plan: Plan) -> list[Block]:
     """What `plan` prints: the conclusion, what each step decided, the ladder and the findings."""
     decided = tuple(
-        (step.step, words(step.name), f"{decision.question} {decision.choice}", _closest(decision))
+        (step.step, decision.question, decision.choice, _closest(decision))
         for step in plan.steps
         for decision in step.decisions
     )
     blocks: list[Block] = [*_conclusion(plan, None)]
     if decided:
-        blocks.append(Table(("step", "name", "decision", "closest rejected"), decided))
+        blocks.append(Table(("step", "question", "decision", "closest rejected"), decided))
     return [*blocks, *_ladder(plan, None), *_findings(plan)]
 
 

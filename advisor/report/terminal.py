@@ -14,6 +14,9 @@ from rich.text import Text
 from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text
 
 
+COLUMN_GAP = 2  # the padding and the divider of a column
+
+
 def print_blocks(blocks: Sequence[Block], console: Console) -> None:
     """Writes the blocks at the console's width."""
     for block in blocks:
@@ -52,7 +55,9 @@ def _table(table: Table, width: int) -> RenderableType:
         return _records(table, texts)
     rich_table = RichTable(
         box=box.SIMPLE_HEAD,
+        show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         title=table.caption or None,
         title_justify="left",
         title_style="italic",
@@ -72,7 +77,7 @@ def _narrowest(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
     total = 0
     for index, name in enumerate(columns):
         words = " ".join([name, *(row[index] for row in texts)]).split()
-        total += max(map(len, words), default=1) + 2
+        total += max(map(len, words), default=1) + COLUMN_GAP
     return total
 
 

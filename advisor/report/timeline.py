@@ -1,13 +1,19 @@
 """A schedule over time as one line of text: how many workers are busy in each slice of the launch.
 
-Lines of several schedules share one time axis, so that their tails can be compared. Imports `simulation`.
+Lines of several schedules share one time axis, so that their tails can be compared. Imports `planner.schedules` and
+`simulation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from advisor.planner.schedules import Simulated
+from advisor.records.plan import Plan
+from advisor.report.blocks import Block, Code, Heading, Paragraph, Table
 from advisor.simulation import Span
+
+SLICES = 56
 
 SHADES = " .:-=+*#"  # from nobody busy to everybody busy
 
@@ -29,3 +35,39 @@ def bar(shares: Sequence[float]) -> str:
     """One character per slice. Only a slice in which all workers are busy throughout gets the darkest."""
     full = len(SHADES) - 1
     return "".join(SHADES[full if each > 0.999 else min(full - 1, int(each * full + 0.999))] for each in shares)
+
+
+def simulation_blocks(plan: Plan, rows: Sequence[Simulated]) -> list[Block]:
+    """What `simulate` prints: the figures of every schedule, and its picture."""
+    chosen = plan.choice.schedule if plan.choice else ""
+    table = Table(
+        ("schedule", "total us", "against the plan", "most tiles of one", "idle share", "last wave use"),
+        tuple(
+            (
+                f"{row.schedule} (the plan's)" if row.schedule == chosen else row.schedule,
+                row.total_us,
+                f"{row.margin:+.1%}",
+                row.outcome.max_tiles,
+                f"{row.outcome.idle_share:.1%}",
+                f"{row.outcome.last_wave_use:.1%}",
+            )
+            for row in rows
+        ),
+    )
+    workers, tiles = rows[0].workers, rows[0].tiles
+    blocks: list[Block] = [
+        Heading(f"{plan.problem.get('name', 'problem')} on {plan.target.profile}: schedules", 1),
+        Paragraph(f"{tiles} cluster tiles on {workers} clusters at once. Simulated: no kernel ran."),
+        table,
+    ]
+    end = max(row.outcome.makespan_us for row in rows)
+    traced = [row for row in rows if row.outcome.spans]
+    if traced and end > 0:
+        width = max(len(row.schedule) for row in traced)
+        lines = [
+            f"{row.schedule:{width}} |{bar(busy_shares(row.outcome.spans, row.workers, end, SLICES))}| "
+            f"{row.outcome.makespan_us:.4g} us"
+            for row in traced
+        ]
+        blocks += [Paragraph("Clusters that are busy over time, from none (blank) to all (#):"), Code("\n".join(lines))]
+    return blocks

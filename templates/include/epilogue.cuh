@@ -75,12 +75,55 @@ struct Finish {
         }
     }
 
+    // A whole chunk. All loads are issued before the first result is used, and none hangs on a branch of its own: outside
+    // of [m, n] the nearest element inside is read, and nobody stores what is made of it.
     template <u32 kCount>
     __device__ __forceinline__ void chunk(float (&values)[kCount], u32 row0, u32 column0) const {
+        const u32 row = row0 + fragment_row();
+        const u32 column = column0 + fragment_column();
+        C c_values[kUseC ? kCount : 1];
+        D by_column[kBias == Bias::row ? kCount / 2 : 1];
+        D by_row[2];
+        if constexpr (kUseC) load_c(c_values, row, column, column0 + 2 * kCount <= n);
+        if constexpr (kBias == Bias::row) {
 #pragma unroll
-        for (u32 at = 0; at < kCount; at += 2) {
-            two(values[at], values[at + 1], row0 + fragment_row() + at / 2 % 2 * 8,
-                column0 + fragment_column() + at / 4 * 8);
+            for (u32 i = 0; i < kCount / 2; ++i) by_column[i] = bias[least(column + i / 2 * 8 + i % 2, n - 1)];
+        }
+        if constexpr (kBias == Bias::col) {
+            by_row[0] = bias[least(row, m - 1)];
+            by_row[1] = bias[least(row + 8, m - 1)];
+        }
+#pragma unroll
+        for (u32 at = 0; at < kCount; ++at) {
+            float value = alpha * values[at];
+            if constexpr (kUseC) value += beta * to_f32(c_values[at]);
+            if constexpr (kBias == Bias::row) value += to_f32(by_column[at / 4 * 2 + at % 2]);
+            if constexpr (kBias == Bias::col) value += to_f32(by_row[at / 2 % 2]);
+            values[at] = activate<kActivation>(value);
+        }
+    }
+
+   private:
+    __device__ __forceinline__ static u32 least(u32 a, u32 b) { return a < b ? a : b; }
+
+    template <u32 kCount>
+    __device__ __forceinline__ void load_c(C (&c_values)[kCount], u32 row, u32 column, bool columns_inside) const {
+        if (c.pairs && columns_inside) {
+            struct alignas(2 * sizeof(C)) Pair {
+                C value[2];
+            };
+#pragma unroll
+            for (u32 at = 0; at < kCount; at += 2) {
+                const C* source = c.at(least(row + at / 2 % 2 * 8, m - 1), column + at / 4 * 8);
+                const Pair pair = *reinterpret_cast<const Pair*>(source);
+                c_values[at] = pair.value[0];
+                c_values[at + 1] = pair.value[1];
+            }
+        } else {
+#pragma unroll
+            for (u32 at = 0; at < kCount; ++at) {
+                c_values[at] = *c.at(least(row + at / 2 % 2 * 8, m - 1), least(column + at / 4 * 8 + at % 2, n - 1));
+            }
         }
     }
 };
@@ -99,6 +142,7 @@ struct DirectStore {
             two(values[at], values[at + 1], row0 + fragment_row() + at / 2 % 2 * 8,
                 column0 + fragment_column() + at / 4 * 8);
         }
+        __syncwarp();  // the compiler may not begin the next chunk before this one is out of its registers
     }
 
     __device__ __forceinline__ void single(float value, u32 row, u32 column) const {
@@ -121,11 +165,20 @@ struct DirectStore {
 
 // Through shared memory and TMA, 16-bit D. A warpgroup owns two buffers and fills one while the other drains; both the
 // box and the buffer are 64 rows by kColumns columns, whichever of them is contiguous.
+//
+// TMA cuts a box off at the end of the tensor, but along the contiguous extent only in units of 16 bytes: where the end
+// lies within a unit, what is stored behind it would be lost. `fits` says whether it does not; a chunk that does not
+// fit is stored by DirectStore.
 template <typename T, bool kNMajor, u32 kColumns>
 struct TmaStore {
     static constexpr u32 kBufferBytes = 64 * kColumns * sizeof(T);
     static constexpr u32 kLineBytes = (kNMajor ? kColumns : 64) * sizeof(T);
     static_assert(sizeof(T) == 2, "stmatrix stores 16-bit elements");
+
+    __device__ __forceinline__ static bool fits(u32 row0, u32 column0, u32 m, u32 n) {
+        constexpr u32 kUnit = 16 / sizeof(T);
+        return kNMajor ? column0 + kColumns <= n || n % kUnit == 0 : row0 + 64 <= m || m % kUnit == 0;
+    }
 
     const TensorMap* map;
     u32 buffers;  // shared address, a multiple of 1024

@@ -33,8 +33,9 @@ struct Operand {
     static constexpr u32 kStepBytes = kKMajor ? 32 : 16 * kLineBytes;
     static constexpr u32 kTransposed = kKMajor ? 0 : 1;
 
+    // The address of a CTA's own memory carries the CTA's rank in its upper bits; the field takes the lower 18.
     __device__ __forceinline__ static u64 descriptor(u32 address) {
-        return kSwizzle << 62 | kStride << 32 | kLeading << 16 | (address >> 4);
+        return kSwizzle << 62 | kStride << 32 | kLeading << 16 | (address & 0x3ffff) >> 4;
     }
 
     // One thread: this CTA's share of the tile at (row, k) of matrix `batch`, into `stage` of every CTA of `mask`.

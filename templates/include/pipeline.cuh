@@ -33,3 +33,9 @@ __device__ __forceinline__ void wait_cluster(u32 barrier, u32 parity) {
     while (!ptx::mbarrier_try_wait_parity_acquire_cluster(barrier, parity)) {
     }
 }
+
+// The same for whoever only overwrites what the arrivals gave back, through TMA.
+__device__ __forceinline__ void wait_cluster_to_overwrite(u32 barrier, u32 parity) {
+    while (!ptx::mbarrier_try_wait_parity_relaxed_cluster(barrier, parity)) {
+    }
+}

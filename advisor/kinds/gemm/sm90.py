@@ -6,7 +6,9 @@ file asks for and the kernel lays out comes from the functions here; the templat
 Names: M, N and K, tiles and operands A and B are those of the MMA. With `swap_ab` the MMA's A is the caller's B and M
 runs along the caller's n; `MmaView` is the one place that turns one into the other.
 
-Sources: PTX ISA, wgmma (shapes, majors, descriptors), setmaxnreg, mbarrier, cp.async.bulk.tensor; cuTensorMapEncodeTiled.
+Sources: PTX ISA (wgmma shapes, majors and descriptors; setmaxnreg; mbarrier; cp.async.bulk.tensor) and
+cuTensorMapEncodeTiled. TMA's 16-byte units at the end of a stored line, and the speed of relaxed arrivals over released
+ones: measured on an H200.
 """
 
 from __future__ import annotations
@@ -37,18 +39,6 @@ SOURCE = "kernel_sm90.cu"
 TARGET = "sm_90a"
 ENTRY = "gemm_sm90"
 REDUCE_ENTRY = "gemm_sm90_reduce"
-HEADERS = (
-    "activation.cuh",
-    "epilogue.cuh",
-    "numbers.cuh",
-    "operand.cuh",
-    "pipeline.cuh",
-    "raster.cuh",
-    "scheduler.cuh",
-    "split_k.cuh",
-    "split_k_reduce.cuh",
-    "types.cuh",
-)
 
 TILE_M = (64, 128, 256)
 TILE_N = (8, 16, 32, 64, 96, 128, 192, 256)
@@ -207,7 +197,7 @@ def stages_that_fit(p: GemmProblem, c: Candidate, smem_bytes: int) -> int:
 
 def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
     """Every barrier of the kernel, with the arithmetic of its counts."""
-    x, y, z = c.cluster
+    x, y, _ = c.cluster
     size, warps = c.cluster_size, 4 * consumers(c)
     senders = x + y - 1
     a_bytes, b_bytes = stage_bytes(c)
@@ -442,8 +432,8 @@ def _operand_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
             found.append(
                 Violation(
                     "WGMMA_MN_MAJOR",
-                    f"operand {name.upper()} is {matrix.major}-major {matrix.dtype}: wgmma reads operands of other than "
-                    "16-bit types K-major only",
+                    f"operand {name.upper()} is {matrix.major}-major {matrix.dtype}: wgmma reads operands of other "
+                    "than 16-bit types K-major only",
                     {"operand": name.upper(), "major": matrix.major, "dtype": matrix.dtype},
                 )
             )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError
 from advisor.kinds import workload as make_workload
@@ -212,8 +212,12 @@ def resolve_target(problem: GemmProblem, asked: str | None, folder: Path, device
 
 
 def _plan(problem: GemmProblem, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Planned:
-    with _stage(progress, "plan", f"{problem.name} for {targeting.profile.name}") as result:
-        work = make_workload(problem)
+    work = make_workload(problem)
+    return Planned(problem, work, targeting, _plan_workload(work, targeting, oracle, progress))
+
+
+def _plan_workload(work: Workload, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Plan:
+    with _stage(progress, "plan", f"{work.name} for {targeting.profile.name}") as result:
         plan = make_plan(
             work,
             targeting.profile,
@@ -223,7 +227,7 @@ def _plan(problem: GemmProblem, targeting: Targeting, oracle: Oracle | None, pro
             occupancy=oracle,
         )
         result.append(f"{plan.verdict}: {plan.choice.kernel_id if plan.choice else plan.conclusion}")
-    return Planned(problem, work, targeting, plan)
+    return plan
 
 
 # --- generate -----------------------------------------------------------------------------------------------------
@@ -365,12 +369,13 @@ def _settle(
         last, planned = planned, again
         rendered, images = _render_and_build(planned, progress)
     oracle.learn(planned, images, rendered)
-    kept = _plan(_forced(planned, last), planned.targeting, oracle, progress)
+    built = [_pinned(planned, each.plan.choices[0].candidate(), oracle, progress) for each in (last, planned)]
+    kept = min((each for each in built if each.plan.choices), key=lambda each: each.plan.choices[0].prediction.time_us)
     finding = Finding(
         code="REPLAN_UNSETTLED",
         severity="warning",
-        message=f"the choice still moved after {MAX_REPLANS} rounds of querying and planning; "
-        f"kept {kept.plan.choice.kernel_id if kept.plan.choice else 'none'}, the best that was built and queried",
+        message=f"the choice still moved after {MAX_REPLANS} rounds of querying and planning; kept "
+        f"{kept.plan.choices[0].kernel_id}, the best that was built and queried",
         numbers={"rounds": MAX_REPLANS},
     )
     kept = replace(kept, plan=kept.plan.model_copy(update={"findings": [*kept.plan.findings, finding]}))
@@ -382,20 +387,32 @@ def _candidates(plan: Plan) -> list[Candidate]:
     return [choice.candidate() for choice in plan.choices]
 
 
-def _forced(first: Planned, second: Planned) -> GemmProblem:
-    """The problem with the faster of two built choices forced."""
-    best = min((each.plan.choices[0] for each in (first, second)), key=lambda each: each.prediction.time_us).candidate()
-    forced = {
-        "kernel": best.family,
-        "cluster": best.cluster,
-        "schedule": best.schedule,
-        "tile": best.tile,
-        "stages": best.stages,
-        "mma_ctas": best.work.mma_ctas,
-        "split_k": best.work.split_k,
-        "swap_ab": best.work.swap_ab,
+def _pinned(planned: Planned, candidate: Candidate, oracle: Oracle, progress: Progress) -> Planned:
+    """The plan with `candidate` as its first choice; the problem and the other rungs stay as they are."""
+    work = planned.workload
+    pins = {
+        "cluster": candidate.cluster,
+        "schedule": candidate.schedule,
+        "tile": candidate.tile,
+        "stages": candidate.stages,
+        "mma_ctas": candidate.work.mma_ctas,
+        "split_k": candidate.work.split_k,
+        "swap_ab": candidate.work.swap_ab,
     }
-    return first.problem.model_copy(update={"overrides": first.problem.overrides.model_copy(update=forced)})
+
+    class Pinned:
+        """The workload, with the search of one family bound to one candidate."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(work, name)
+
+        def explore(self, profile: DeviceProfile, family: Family, **how: Any) -> Any:
+            if family == candidate.family and how.get("forced"):
+                how["overrides"] = {**pins, **(how.get("overrides") or {})}
+            return work.explore(profile, family, **how)
+
+    pinned = _plan_workload(cast(Workload, Pinned()), planned.targeting, oracle, progress)
+    return replace(planned, plan=pinned)
 
 
 def _write(

@@ -1,0 +1,68 @@
+"""The command as its own process: how fast it starts, and what an interruption leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ADVISOR = [sys.executable, "-m", "advisor"]
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_plan_from_a_cold_shell_takes_at_most_0_8_seconds(workplace: Path) -> None:
+    command = [*ADVISOR, "plan", "examples/gemm.yaml", "--target", "b200"]
+    seconds = []
+    for _ in range(3):
+        began = time.monotonic()
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) <= 0.8, seconds
+
+
+def test_json_progress_and_result_do_not_mix(workplace: Path) -> None:
+    command = [*ADVISOR, "plan", "examples/gemm.yaml", "--target", "h200", "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["schema_version"] == 1
+    assert result.stdout.endswith("}\n")
+
+
+def test_a_closed_pipe_is_no_error(workplace: Path) -> None:
+    line = f"{sys.executable} -m advisor explain | head -1"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.5, 1.0, 1.5, 2.5])
+def test_ctrl_c_leaves_a_whole_bundle_or_none(workplace: Path, delay: float) -> None:
+    environment = {**os.environ, "ADVISOR_CACHE_DIR": str(workplace / "cache")}
+    command = [*ADVISOR, "generate", "examples/gemm_small.yaml", "--output", "out"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode in (0, 130), stderr
+    folder = workplace / "out"
+    if process.returncode == 130:
+        assert "interrupted" in stderr
+    left = [each.name for each in folder.iterdir()] if folder.exists() else []
+    assert [name for name in left if name.startswith(".")] == []
+    if "gemm_small" in left:
+        from advisor.bundle import read_bundle
+
+        assert read_bundle(folder / "gemm_small").name == "gemm_small"
+
+
+def test_the_terminal_report_has_no_colour_codes_in_a_pipe(workplace: Path) -> None:
+    command = [*ADVISOR, "plan", "examples/gemm_small.yaml"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "\x1b[" not in result.stdout + result.stderr

@@ -69,6 +69,10 @@ class Search(Protocol):
         """The tie rule's order: smaller is simpler."""
 
     @property
+    def moved_bytes(self) -> NDArray[np.float64]:
+        """What a launch reads from the L2: among equally simple candidates in a tie, fewer is better."""
+
+    @property
     def axes(self) -> Mapping[str, tuple[Sequence[Any], NDArray[np.int64]]]: ...
 
     def candidate(self, i: int) -> Candidate: ...
@@ -118,6 +122,9 @@ class Workload(Protocol):
 
     def forces(self) -> Mapping[str, Any]:
         """The overrides that the problem gives, by name."""
+
+    def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
+        """The candidate with overrides put in, legal or not."""
 
     def limits(self) -> Mapping[str, Any]:
         """What the planner needs of constraints and assumptions: sm_budget, max_cluster_size, fallback, busy_sms,

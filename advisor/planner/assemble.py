@@ -13,10 +13,10 @@ Rules that are stated here and nowhere else
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from advisor.kinds.workload import Occupancy, Workload
+from advisor.kinds.workload import Occupancy, Search, Workload
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import (
@@ -62,7 +62,8 @@ STEPS = (
     step8_tail,
     step9_fallback,
 )
-SPREAD = 0.25  # a prediction is stated within this: docs/planner.md has the measured errors
+SPREAD = {"tensor": 0.15}  # a prediction is stated within this: docs/planner.md has the measured errors
+WIDE_SPREAD = 0.4  # of what latency and bandwidth bound
 MACHINE_LIMITS = ("ZERO_ACTIVE_CLUSTERS", "MAX_CLUSTER_8", "CLUSTER_OVER_16", "NO_CLUSTERS")
 OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "TF32_MAJOR")
 EXAMPLES = 3
@@ -239,33 +240,22 @@ def _missing_family(named: str, target: DeviceProfile) -> _Refused:
     )
 
 
-def _forced_refusal(workload: Workload, search: Any, forced: Mapping[str, Any], family: Family) -> _Refused:
-    """Why no candidate honours the overrides: the clause that is left when everything else is free."""
-    del workload
-    counts = rejected_counts(search)
-    # A clause that every candidate breaks is the reason; the ones that the free axes could avoid are not.
-    code, count, text = counts[0]
-    ranked = [each for each in counts if each[0] in _FIRST_CODES] or counts
-    code, count, text = ranked[0]
+def _forced_refusal(workload: Workload, search: Search, forced: Mapping[str, Any], family: Family) -> _Refused:
+    """Why no candidate honours the overrides: the clauses that the free choice breaks once they are put in."""
     names = ", ".join(f"{name}: {show(value)}" for name, value in forced.items())
-    numbers = next((dict(each.numbers) for each in search.reasons if each.code == code), {})
-    return _Refused(code, f"{names} is forced on {family} and refused: {text}", {**numbers, "candidates": count, "forced": names})
+    free = choose(workload, workload.explore(search.profile, family, forced=False))
+    broken: Sequence[Violation] = []
+    if free is not None:
+        broken = workload.clauses(workload.apply(free.candidate, forced), search.profile)
+    if not broken:
+        code, _, text = rejected_counts(search)[0]
+        broken = [next(each for each in search.reasons if each.code == code and each.message == text)]
+    first = broken[0]
+    numbers = {**first.numbers, "forced": names, "codes": [each.code for each in broken]}
+    return _Refused(first.code, f"{names} is forced on {family} and refused: {first.message}", numbers)
 
 
-_FIRST_CODES = (
-    "NO_CLC",
-    "CLC_UNSUPPORTED",
-    "PAIR_IN_CLUSTER",
-    "CLUSTER_OVER_CONSTRAINT",
-    "SM_BUDGET_SCHEDULE",
-    "CLUSTER_SHAPE",
-    "PORTABLE_CLUSTER",
-    "PORTABLE_SCHEDULE",
-    *OPERAND_CODES,
-)
-
-
-def _nothing_legal(search: Any, family: Family) -> _Refused:
+def _nothing_legal(search: Search, family: Family) -> _Refused:
     code, count, text = rejected_counts(search)[0]
     numbers = next((dict(each.numbers) for each in search.reasons if each.code == code), {})
     return _Refused(code, f"no candidate of {family} is legal: {text}", {**numbers, "candidates": count})
@@ -307,10 +297,16 @@ def _choice(rung: Rung, first: bool) -> Choice:
     fit = max(1, fit_of(rung))
     used = min(rung.profile.sms, -(-timing.resident * c.cluster_size // fit))
     clusters = min(timing.tiles, timing.planned)
-    workers = max(1, min(timing.available, timing.tiles) if c.schedule in ("one_tile", "clc") else min(timing.planned, timing.available))
+    workers = max(
+        1,
+        min(timing.available, timing.tiles)
+        if c.schedule in ("one_tile", "clc")
+        else min(timing.planned, timing.available),
+    )
     waves = timing.tiles / workers
     last = timing.tiles % workers or workers
     m, n, k = c.tile
+    spread = SPREAD.get(timing.bound, WIDE_SPREAD)
     derived = {
         "max_active_clusters": sum_of(rung),
         "threads": r.threads,
@@ -361,8 +357,8 @@ def _choice(rung: Rung, first: bool) -> Choice:
         ),
         prediction=Prediction(
             time_us=rung.time_us,
-            low_us=rung.time_us * (1.0 - SPREAD),
-            high_us=rung.time_us * (1.0 + SPREAD),
+            low_us=rung.time_us * (1.0 - spread),
+            high_us=rung.time_us * (1.0 + spread),
             bound=timing.bound,
             waves=waves,
             last_wave_use=last / workers,
@@ -424,7 +420,12 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
                 severity="warning",
                 message=f"a cluster of {size} needs the non-portable attribute before the query and the launch, and leaves "
                 f"{top.profile.sms - used} SMs idle where clusters of 8 leave {eight[3]}; the rung of 8 is always there",
-                numbers={"cluster_size": size, "sms_idle": top.profile.sms - used, "sms_idle_at_8": eight[3], "fallback_size": 8},
+                numbers={
+                    "cluster_size": size,
+                    "sms_idle": top.profile.sms - used,
+                    "sms_idle_at_8": eight[3],
+                    "fallback_size": 8,
+                },
             )
         )
     if c.work.mma_ctas == 2 and top.tiles.launched[0] > top.tiles.tiles[0]:
@@ -463,7 +464,10 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
             severity="info",
             message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of {top.family} are illegal: "
             + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
-            numbers={"counts": {code: n for code, n, _ in counts}, "examples": {code: text for code, _, text in counts[:EXAMPLES]}},
+            numbers={
+                "counts": {code: n for code, n, _ in counts},
+                "examples": {code: text for code, _, text in counts[:EXAMPLES]},
+            },
         )
     )
     if top.search.queried(top.row) is None:
@@ -547,15 +551,22 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
     }[c.schedule]
     cluster = "no cluster" if c.cluster_size == 1 else f"a cluster of {show(c.cluster)}"
     pair = " whose CTA pairs issue one MMA" if c.work.mma_ctas == 2 else ""
-    extras = (f", K in {c.work.split_k} slices" if c.work.split_k > 1 else "") + (", operands swapped" if c.work.swap_ab else "")
+    extras = (f", K in {c.work.split_k} slices" if c.work.split_k > 1 else "") + (
+        ", operands swapped" if c.work.swap_ab else ""
+    )
     text = (
         f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; predicted {top.time_us:.4g} us on "
         f"{top.profile.title}, {top.timing.bound} bound"
     )
     if not f.workload.kernels(c):
         rest = ", ".join(kernel_id(each.candidate) for each in f.rungs[1:])
-        return f"{text}. Evidence: planned only, this family has no kernel yet; what is rendered is its fallback: {rest}."
-    lead = {"adjust": " The request was adjusted, see the findings.", "fallback": " This is a fallback, see the findings."}.get(verdict, "")
+        return (
+            f"{text}. Evidence: planned only, this family has no kernel yet; what is rendered is its fallback: {rest}."
+        )
+    lead = {
+        "adjust": " The request was adjusted, see the findings.",
+        "fallback": " This is a fallback, see the findings.",
+    }.get(verdict, "")
     return f"{text}. Evidence: planned.{lead}"
 
 

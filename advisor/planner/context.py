@@ -114,7 +114,11 @@ def show(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return " x ".join(str(each) for each in value) if all(isinstance(each, int) for each in value) else ", ".join(map(str, value))
+        return (
+            " x ".join(str(each) for each in value)
+            if all(isinstance(each, int) for each in value)
+            else ", ".join(map(str, value))
+        )
     return str(value)
 
 

@@ -118,16 +118,19 @@ def _rung(
 
 
 def _simplest(times: np.ndarray[Any, np.dtype[np.float64]], search: Search) -> int | None:
-    """Row of the simplest candidate within the tie of the fastest; the fastest among equally simple ones."""
+    """Row of the simplest candidate within the tie of the fastest; among equally simple ones, the one that moves the
+    fewest bytes, since nothing else tells them apart and bytes cost power; then the fastest."""
     best = float(times.min()) if len(times) else np.inf
     if not np.isfinite(best):
         return None
     near = np.flatnonzero(times <= best * TIE)
-    order = np.lexsort((times[near], search.simplicity[near]))
+    order = np.lexsort((times[near], search.moved_bytes[near], search.simplicity[near]))
     return int(near[order[0]])
 
 
-def _simulated(search: Search, times: np.ndarray[Any, np.dtype[np.float64]], limits: Mapping[str, Any]) -> dict[int, float]:
+def _simulated(
+    search: Search, times: np.ndarray[Any, np.dtype[np.float64]], limits: Mapping[str, Any]
+) -> dict[int, float]:
     """Simulated time of the best shapes of every schedule: the closed forms know equal tiles on an idle GPU only."""
     labels, codes = search.axes["schedule"]
     found: dict[int, float] = {}
@@ -201,9 +204,7 @@ def options(rung: Rung, axis: str) -> list[Option]:
         values, counts = np.unique(broken[broken >= 0], return_counts=True)
         if len(values):
             commonest = int(values[int(np.argmax(counts))])
-            found.append(
-                Option(label, None, np.inf, np.inf, rung.search.reasons[commonest], int(counts.max()))
-            )
+            found.append(Option(label, None, np.inf, np.inf, rung.search.reasons[commonest], int(counts.max())))
     return sorted(found, key=lambda each: each.margin)
 
 

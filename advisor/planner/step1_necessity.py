@@ -42,7 +42,9 @@ def view(f: Facts) -> Step:
     return Step(
         step=1,
         name="necessity",
-        decisions=[_cluster(f), _pair(f)] if "mma_ctas" in top.search.axes and len(top.search.axes["mma_ctas"][0]) > 1 else [_cluster(f)],
+        decisions=[_cluster(f), _pair(f)]
+        if "mma_ctas" in top.search.axes and len(top.search.axes["mma_ctas"][0]) > 1
+        else [_cluster(f)],
         artifact={
             "designs": table(
                 ["design", "tile", "flops", "l2_read_bytes", "dram_bytes", "dsmem_bytes", "bound", "time_us"], rows
@@ -111,7 +113,9 @@ def _pair(f: Facts) -> Decision:
         because.append(reason(f"the problem forces {f.forced['mma_ctas']} CTA per MMA", "user"))
     tiles = top.tiles
     if ctas == 2:
-        because.append(reason("each CTA of a pair holds half of B: shared memory and the L2 deliver it once a pair", "published"))
+        because.append(
+            reason("each CTA of a pair holds half of B: shared memory and the L2 deliver it once a pair", "published")
+        )
     if other is not None and other.row is not None:
         because.append(
             reason(

@@ -56,7 +56,9 @@ def view(f: Facts) -> Step:
         ),
         Decision(
             question="Split K?",
-            choice="no" if c.work.split_k == 1 else f"{c.work.split_k} slices, "
+            choice="no"
+            if c.work.split_k == 1
+            else f"{c.work.split_k} slices, "
             + ("summed over DSMEM inside the cluster" if z > 1 else "summed by a second kernel from scratch memory"),
             because=[
                 reason(
@@ -85,7 +87,11 @@ def view(f: Facts) -> Step:
             "coordinates": table(["rank", "x", "y", "z", "first_row", "first_column", "k", "role"], rows),
             "sizes": table(
                 ["extent", "per_cta", "per_cluster"],
-                [["M", c.tile[0], c.cluster_tile[0]], ["N", c.tile[1], c.cluster_tile[1]], ["K step", c.tile[2], c.tile[2] * z]],
+                [
+                    ["M", c.tile[0], c.cluster_tile[0]],
+                    ["N", c.tile[1], c.cluster_tile[1]],
+                    ["K step", c.tile[2], c.tile[2] * z],
+                ],
             ),
             "grid_blocks": grid_clusters * c.cluster_size,
             "grid_clusters": grid_clusters,

@@ -16,11 +16,17 @@ def view(f: Facts) -> Step:
             [
                 each.operand,
                 "cp.async, every thread" if portable else "TMA, 1 elected thread of the load warp",
-                "mma.sync fragments" if portable else "MMA of this CTA" if each.receivers == 1 else f"MMA of {each.receivers} CTAs",
+                "mma.sync fragments"
+                if portable
+                else "MMA of this CTA"
+                if each.receivers == 1
+                else f"MMA of {each.receivers} CTAs",
                 each.bytes_per_load,
                 each.mask,
                 16 if portable else 1024,
-                "cp.async.wait_group, barrier" if portable else "mbarrier full (async proxy); empty before the slot is overwritten",
+                "cp.async.wait_group, barrier"
+                if portable
+                else "mbarrier full (async proxy); empty before the slot is overwritten",
                 "one K step per stage",
             ]
         )

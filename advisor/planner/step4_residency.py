@@ -24,7 +24,11 @@ def view(f: Facts) -> Step:
         reason(
             f"{r.threads} threads of {r.registers} registers and {r.dynamic_smem_bytes + r.static_smem_bytes} bytes of shared memory: "
             f"{fit} CTA per SM"
-            + (f"; {r.tmem_columns} tensor memory columns, which the occupancy API does not count" if r.tmem_columns else ""),
+            + (
+                f"; {r.tmem_columns} tensor memory columns, which the occupancy API does not count"
+                if r.tmem_columns
+                else ""
+            ),
             "derived",
             smem_bytes=r.dynamic_smem_bytes,
             registers=r.registers,
@@ -33,12 +37,16 @@ def view(f: Facts) -> Step:
     ]
     if not queried:
         because.append(
-            reason("the formula over the SM groups of the profile, not a live query of the built kernel", _groups_evidence(f))
+            reason(
+                "the formula over the SM groups of the profile, not a live query of the built kernel",
+                _groups_evidence(f),
+            )
         )
     rejected = [
         Rejected(
             option=f"cluster of {size}",
-            reason=f"{idle} of {top.profile.sms} SMs would be idle" + (" and the opt-in attribute is needed" if nonportable else ""),
+            reason=f"{idle} of {top.profile.sms} SMs would be idle"
+            + (" and the opt-in attribute is needed" if nonportable else ""),
             code="NONPORTABLE_ATTR" if nonportable else "CLUSTER_OCCUPANCY" if idle else None,
             margin=next((o.margin for o in f.axis("cluster_size") if o.label == size and o.row is not None), None),
             numbers={"sms_idle": idle, "max_active_clusters": count},

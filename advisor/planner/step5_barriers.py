@@ -16,7 +16,8 @@ def view(f: Facts) -> Step:
             because=[
                 reason("a count too high deadlocks, one too low races: none is typed in", "published"),
                 reason(
-                    "the parity of a wait flips when the ring wraps; a waiter is never more than one phase behind", "published"
+                    "the parity of a wait flips when the ring wraps; a waiter is never more than one phase behind",
+                    "published",
                 ),
             ],
         )

@@ -52,7 +52,11 @@ def view(f: Facts) -> Step:
         because.append(reason(f"the problem forces {f.forced['schedule']}", "user"))
     if limits["tile_cost_cv"]:
         because.append(
-            reason(f"tile costs vary with a coefficient of {limits['tile_cost_cv']:g}, as the problem assumes", "user", cv=limits["tile_cost_cv"])
+            reason(
+                f"tile costs vary with a coefficient of {limits['tile_cost_cv']:g}, as the problem assumes",
+                "user",
+                cv=limits["tile_cost_cv"],
+            )
         )
     if limits["busy_sms"]:
         because.append(
@@ -88,10 +92,24 @@ def view(f: Facts) -> Step:
     return Step(
         step=6,
         name="schedule",
-        decisions=[Decision(question="Which schedule?", choice=f"{chosen}: {WORDS[chosen]}", because=because, rejected=rejected)],
+        decisions=[
+            Decision(
+                question="Which schedule?", choice=f"{chosen}: {WORDS[chosen]}", because=because, rejected=rejected
+            )
+        ],
         artifact={
             "simulated": table(
-                ["schedule", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves", "last_wave_use", "idle_share", "margin"],
+                [
+                    "schedule",
+                    "makespan_us",
+                    "total_us",
+                    "clusters_started",
+                    "most_tiles",
+                    "waves",
+                    "last_wave_use",
+                    "idle_share",
+                    "margin",
+                ],
                 sorted(rows, key=lambda each: SCHEDULES.index(each[0])),
             ),
             "tie_rule": "within 1.5 % the simpler wins: one_tile < static < ticket < clc",

@@ -38,7 +38,12 @@ def view(f: Facts) -> Step:
         ]
     elif schedule == "ticket":
         rows, choice = TICKET_ROWS, "one atomic ticket ahead"
-        because = [reason(f"an atomic takes {top.timing.claim_us:.3g} us, under a main loop of {top.timing.main_us:.3g} us", "derived")]
+        because = [
+            reason(
+                f"an atomic takes {top.timing.claim_us:.3g} us, under a main loop of {top.timing.main_us:.3g} us",
+                "derived",
+            )
+        ]
     else:
         rows, choice = (), "no dynamic claim"
         because = [reason(f"the schedule is {schedule}: every cluster knows its tiles from its number", "derived")]

@@ -30,7 +30,15 @@ def view(f: Facts) -> Step:
     rows: list[list[Any]] = []
     for label, tiles, places, cv in cases:
         made = {
-            each: run(timings[each], each, {**limits, "busy_sms": 0, "sm_budget": None}, tiles=tiles, available=places, planned=resident, cv=cv).makespan_us
+            each: run(
+                timings[each],
+                each,
+                {**limits, "busy_sms": 0, "sm_budget": None},
+                tiles=tiles,
+                available=places,
+                planned=resident,
+                cv=cv,
+            ).makespan_us
             for each in names
         }
         rows.append([label, tiles, places, *(made[each] for each in names), min(made, key=lambda each: made[each])])

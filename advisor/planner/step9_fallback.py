@@ -18,8 +18,13 @@ def trigger(rung: Rung, first: bool) -> str:
     c = rung.candidate
     if rung.family == "portable":
         return "everything above declined: any GPU from compute capability 8.0 on, any alignment"
-    words = [f"an image for {'this family' if first else rung.profile.arch} loads", f"at least one cluster of {c.cluster_size} is resident"]
-    words.append("A and B have 16-byte bases and strides" + (", D as well for TMA stores" if rung.family == "sm90" else ""))
+    words = [
+        f"an image for {'this family' if first else rung.profile.arch} loads",
+        f"at least one cluster of {c.cluster_size} is resident",
+    ]
+    words.append(
+        "A and B have 16-byte bases and strides" + (", D as well for TMA stores" if rung.family == "sm90" else "")
+    )
     return "; ".join(words)
 
 
@@ -29,13 +34,29 @@ def view(f: Facts) -> Step:
         c = rung.candidate
         rows.append([len(rows) + 1, kernel_id(c), FAMILY_WORDS[rung.family], trigger(rung, number == 0)])
         if c.schedule == "clc":
-            rows.append([len(rows) + 1, f"{rung.family}_static", "the same GPU", "CLC is switched off or not validated on this compute capability"])
+            rows.append(
+                [
+                    len(rows) + 1,
+                    f"{rung.family}_static",
+                    "the same GPU",
+                    "CLC is switched off or not validated on this compute capability",
+                ]
+            )
         if rung.family != "portable" and c.schedule != "one_tile":
-            rows.append([len(rows) + 1, f"{rung.family}_one_tile", "the same GPU", "the persistent kernels are switched off"])
+            rows.append(
+                [len(rows) + 1, f"{rung.family}_one_tile", "the same GPU", "the persistent kernels are switched off"]
+            )
         size = c.cluster_size
         while size > 2:
             size //= 2
-            rows.append([len(rows) + 1, f"{rung.family}, cluster of {size}", "the same GPU", f"no cluster of {size * 2} is resident"])
+            rows.append(
+                [
+                    len(rows) + 1,
+                    f"{rung.family}, cluster of {size}",
+                    "the same GPU",
+                    f"no cluster of {size * 2} is resident",
+                ]
+            )
     rungs = [each.family for each in f.rungs]
     return Step(
         step=9,

@@ -7,7 +7,7 @@ limits are in `sm100.py`, `sm90.py` and `portable.py`; the search space in `spac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -60,6 +60,10 @@ class GemmSearch:
     @property
     def simplicity(self) -> NDArray[np.int64]:
         return self.table.simplicity
+
+    @property
+    def moved_bytes(self) -> NDArray[np.float64]:
+        return self.costs.l2_bytes
 
     @cached_property
     def axes(self) -> Mapping[str, tuple[Sequence[Any], NDArray[np.int64]]]:
@@ -206,7 +210,7 @@ class Gemm:
 
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause of the family, and the first of the others that the candidate breaks."""
-        found = list(module_of(c.family).violations(self.problem, c))
+        found = space.no_clc(c.schedule, profile) + module_of(c.family).violations(self.problem, c)
         forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
         table = space.table(self.problem, c.family, profile, forced=forced)
         costs = cost.evaluate(self.problem, table)
@@ -216,6 +220,27 @@ class Gemm:
 
     def resources(self, c: Candidate) -> Resources:
         return module_of(c.family).resources(self.problem, c)
+
+    def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
+        """The candidate with overrides put in, legal or not: what was asked for, so that `clauses` can name why not."""
+        cluster = overrides.get("cluster", c.cluster)
+        split = overrides.get("split_k", cluster[2] if cluster[2] > 1 else c.work.split_k)
+        work = replace(
+            c.work,
+            mma_ctas=overrides.get("mma_ctas", c.work.mma_ctas),
+            multicast_a=cluster[1],
+            multicast_b=cluster[0],
+            split_k=split,
+            swap_ab=overrides.get("swap_ab", c.work.swap_ab),
+        )
+        return replace(
+            c,
+            cluster=cluster,
+            schedule=overrides.get("schedule", c.schedule),
+            tile=overrides.get("tile", c.tile),
+            stages=overrides.get("stages", c.stages),
+            work=work,
+        )
 
     def coordinates(self, c: Candidate) -> TileMap:
         p = self.problem
@@ -279,14 +304,18 @@ class Gemm:
                 operand="A",
                 shared_along="y" if y > 1 else "none",
                 receivers=y,
-                mask=f"bit of every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z)" if y > 1 else "none",
+                mask=f"bit of every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z)"
+                if y > 1
+                else "none",
                 bytes_per_load=a_bytes // y,
                 loads_per_stage=-(-c.tile[0] // y // tma.MAX_BOX) if y <= c.tile[0] else 1,
             )
         ]
         b_mask = "none"
         if pairs > 1 and c.work.mma_ctas == 2:
-            b_mask = f"bit of every rank of this parity, y and z: sum over even x of 1 << (x + rank % 2 + {x} y + {x * y} z)"
+            b_mask = (
+                f"bit of every rank of this parity, y and z: sum over even x of 1 << (x + rank % 2 + {x} y + {x * y} z)"
+            )
         elif pairs > 1:
             b_mask = f"bit of every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z)"
         rows.append(

@@ -22,7 +22,9 @@ Floats = NDArray[np.float64]
 
 ONE_TILE, STATIC, TICKET, CLC = (SCHEDULE_RANK[each] for each in ("one_tile", "static", "ticket", "clc"))
 RASTER_GROUPS = (1, 2, 4, 8, 16, 32)
+SWAP_MAX_M = 128  # one MMA tile of M: a swap pays where m would leave most of it empty
 L2_USABLE = 0.6  # of the L2: the rest holds what streams through and D on its way out
+POWER_EXPONENT = 0.5  # clock under a power cap ~ (SMs at work)^-0.5: power ~ SMs x clock^2
 BOUNDS = ("tensor", "smem", "l2", "sm_fill", "latency")
 
 
@@ -31,23 +33,30 @@ class Tuning:
     """How the kernels of a family use an SM."""
 
     issue: float  # share of the tensor rate that a steady main loop reaches
-    sharpness: float  # exponent of the norm that joins the bounds of one K step: 1 adds them, infinity takes the largest
+    bubble: float  # tensor cycles lost at each K step: fences, the wait for the oldest group
+    sharpness: (
+        float  # exponent of the norm that joins the bounds of one K step: 1 adds them, infinity takes the largest
+    )
     fill_weight: float  # share of a TMA write that competes with the MMA's reads for shared memory cycles
     fill_bytes_per_clk: float  # most that one SM takes in
     latency: float  # cycles from a load's issue to its barrier, from memory
     cold: float  # extra L2 cycles of a byte's first read: written into the L2 of each die before it is read
     setup: float  # cycles from a cluster's start to its first load
-    barriers: float  # cluster barriers of a launch: before the first remote access and before the exit; two more for TMEM
+    barriers: (
+        float  # cluster barriers of a launch: before the first remote access and before the exit; two more for TMEM
+    )
     store_bytes_per_clk: float  # accumulator to D, one SM
     store_latency: float
     hides: float  # share of the epilogue that runs under the worker's next main loop
 
 
 TUNING: dict[Family, Tuning] = {
-    "sm100": Tuning(1.0, 4.5, 0.17, 112.0, 1450.0, 1.9, 300.0, 1.0, 80.0, 340.0, 1.0),
-    "sm90": Tuning(0.97, 4.5, 0.17, 64.0, 1100.0, 1.0, 300.0, 2.0, 40.0, 500.0, 0.4),
-    "portable": Tuning(0.62, 3.0, 1.0, 40.0, 1100.0, 1.0, 200.0, 0.0, 24.0, 500.0, 0.0),
+    "sm100": Tuning(1.0, 0.0, 5.0, 0.33, 128.0, 1300.0, 2.1, 100.0, 2.0, 75.0, 240.0, 1.0),
+    "sm90": Tuning(1.0, 30.0, 5.0, 0.33, 64.0, 1100.0, 1.0, 300.0, 2.0, 40.0, 500.0, 0.4),
+    "portable": Tuning(0.62, 0.0, 3.0, 1.0, 40.0, 1100.0, 1.0, 200.0, 0.0, 24.0, 500.0, 0.0),
 }
+_EXPECTED_MAX = np.interp(np.arange(17), (1, 2, 4, 8, 16), (0.0, 0.564, 1.029, 1.424, 1.766))
+# of n standard normal costs: what the slowest of n CTAs is above the mean, in standard deviations
 PAIR_BARRIERS = 2.5  # of a CTA pair: around the TMEM allocation, before its release, and the exit
 
 
@@ -125,13 +134,17 @@ def evaluate(
                                    tiles_m * tiles_n * p.batch)  # fmt: skip
     main = k_steps * _norm(tune.sharpness, *(steps[name] for name in BOUNDS))
 
+    if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
+        main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.size // t.mma_ctas, 16)])
+
     useful = np.minimum(extent_m / tiles_m, t.tile_m) * np.minimum(extent_n / tiles_n, t.tile_n)
     d_bytes = p.d.element_bytes + (p.c.element_bytes if p.uses_c else 0)
     sliced = scratch > 1
     out_bytes = useful * np.where(sliced, 4, d_bytes)
     exchange = np.where(
         t.cluster_z > 1,
-        useful * 4 * (t.cluster_z - 1) / t.cluster_z / profile.dsmem_bytes_per_clk_per_sm + profile.cluster_barrier_cycles,
+        useful * 4 * (t.cluster_z - 1) / t.cluster_z / profile.dsmem_bytes_per_clk_per_sm
+        + profile.cluster_barrier_cycles,
         0.0,
     )
     own_store = np.where(t.cluster_z > 1, out_bytes / t.cluster_z, out_bytes)
@@ -144,14 +157,20 @@ def evaluate(
         profile.clc_round_trip_cycles,
         np.where(t.schedule == TICKET, profile.atomic_round_trip_cycles, 0.0),
     )
-    makespan = _makespan(t, clusters, planned, available, main, prologue, epilogue, overlap, claim, p.assume.tile_cost_cv)
+    makespan = _makespan(
+        t, clusters, planned, available, main, prologue, epilogue, overlap, claim, p.assume.tile_cost_cv
+    )
 
     dram_bytes, group, along_m = _dram(p, t, resident)
     dram = dram_bytes / profile.dram_bytes_per_s * 1e6 * clk
     reduce = np.where(
         sliced,
         clk * profile.launch_us * 0.6
-        + (scratch * 4.0 + p.d.element_bytes) * p.m * p.n * p.batch / (0.5 * profile.l2_bytes_per_clk_per_sm * profile.sms),
+        + (scratch * 4.0 + p.d.element_bytes)
+        * p.m
+        * p.n
+        * p.batch
+        / (0.5 * profile.l2_bytes_per_clk_per_sm * profile.sms),
         0.0,
     )
     total = profile.launch_us * clk + _norm(tune.sharpness, makespan, dram) + reduce
@@ -220,13 +239,16 @@ def _step_bounds(
     rate = tensor_rate(profile, t.family, p.a.dtype)
     half = np.where(t.tile_m == 64, 2.0, 1.0) if t.family == "sm100" else 1.0  # M 64 uses half of the lanes
     work = 2.0 * t.tile_m * t.tile_n * t.tile_k / (rate * tune.issue) * half
-    # Power holds the clock down as more SMs multiply: full rate up to the share that the sustained clock pays for.
-    tensor = work * per_sm * np.maximum(1.0, active_share * profile.max_clock_hz / profile.clock_hz)
+    # Power holds the clock down as more SMs multiply. It grows with about the square of the clock.
+    throttle = np.maximum(1.0, active_share**POWER_EXPONENT * (profile.max_clock_hz / profile.clock_hz))
+    tensor = (work + tune.bubble) * per_sm * throttle
 
     a_box, b_box = t.tile_m * k_bytes, t.tile_n // t.mma_ctas * k_bytes
     readers = t.tile_m // 64 if t.family == "sm90" else 1  # every wgmma of 64 rows reads B again
     reuse = 2.0 if t.family == "portable" else 1.0  # warps of a CTA read the same fragments again
-    smem = (reuse * (a_box + b_box * readers) + tune.fill_weight * (a_box + b_box)) / profile.smem_bytes_per_clk * per_sm
+    smem = (
+        (reuse * (a_box + b_box * readers) + tune.fill_weight * (a_box + b_box)) / profile.smem_bytes_per_clk * per_sm
+    )
 
     a_use, b_use = rows * k_bytes, columns / t.mma_ctas * k_bytes
     fill = (a_use + b_use) / tune.fill_bytes_per_clk * per_sm
@@ -236,7 +258,9 @@ def _step_bounds(
     first = float((p.m * p.k + p.n * p.k) * p.batch * p.a.element_bytes)
     cold = 1.0 + tune.cold * np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
     l2 = issued * working / (profile.l2_bytes_per_clk_per_sm * profile.sms) * cold
-    flight = tune.latency / t.stages * np.ones_like(l2)  # Little's law: a stage comes back one latency after it was asked
+    flight = (
+        tune.latency / t.stages * np.ones_like(l2)
+    )  # Little's law: a stage comes back one latency after it was asked
     return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes
 
 
@@ -305,7 +329,11 @@ def _dram(p: GemmProblem, t: Table, resident: Ints) -> tuple[Floats, Ints, Bools
     out = p.m * p.n * p.batch * (p.d.element_bytes + (p.c.element_bytes if p.uses_c else 0))
     usable = L2_USABLE * t.profile.l2_bytes
     if compulsory / max(1, p.batch) <= usable:
-        return np.full(t.rows, float(compulsory + out)), np.full(t.rows, 8, dtype=np.int64), np.ones(t.rows, dtype=np.bool_)
+        return (
+            np.full(t.rows, float(compulsory + out)),
+            np.full(t.rows, 8, dtype=np.int64),
+            np.ones(t.rows, dtype=np.bool_),
+        )
     cluster_m, cluster_n = t.tile_m * t.cluster_x, t.tile_n * t.cluster_y
     key = ((cluster_m * 8192 + cluster_n) * 4096 + np.minimum(resident, 4095)) * 2 + t.swap
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -372,14 +400,14 @@ def _clauses(
     clusters: Ints,
     limit: int,
 ) -> list[tuple[Violation, Bools]]:
-    profile, cluster, schedule = t.profile, t.forced[0], t.forced[1]
-    from advisor.machine.features import Feature, supports
-
+    profile, cluster = t.profile, t.forced[0]
     found: list[tuple[Violation, Bools]] = []
     largest = profile.max_cluster_size
     over = t.size > largest
     if largest < 2:
-        found.append((Violation("NO_CLUSTERS", f"{profile.title} has no clusters", {"max_cluster_size": largest}), over))
+        found.append(
+            (Violation("NO_CLUSTERS", f"{profile.title} has no clusters", {"max_cluster_size": largest}), over)
+        )
     elif largest <= 8:
         text = f"{profile.title} runs clusters of at most {largest}"
         found.append((Violation("MAX_CLUSTER_8", text, {"max_cluster_size": largest}), over))
@@ -388,9 +416,6 @@ def _clauses(
         found.append((Violation("CLUSTER_OVER_16", text, {"max_cluster_size": largest}), over))
     text = f"constraints.max_cluster_size is {limit}"
     found.append((Violation("CLUSTER_OVER_CONSTRAINT", text, {"max_cluster_size": limit}), t.size > limit))
-    if not supports(Feature.CLC, profile.arch):
-        text = f"{profile.arch} has no Cluster Launch Control: it begins with compute capability 10.0"
-        found.append((Violation("NO_CLC", text, {"target": profile.arch}), t.schedule == CLC))
     budget = p.constraints.sm_budget
     if budget is not None:
         text = f"sm_budget {budget}: one-tile and CLC launch the whole grid on every SM; static and ticket keep to a budget"
@@ -404,7 +429,10 @@ def _clauses(
         pair_alone = (t.mma_ctas == 2) & (t.cluster_x == 2)
         wide = ((t.cluster_x > tiles_m) & ~(pair_alone & (t.forced[4] == 2))) | (t.cluster_y > tiles_n)
         found.append(
-            (Violation("CLUSTER_EXCEEDS_TILES", "the cluster is wider than the tiles along that axis"), np.asarray(wide))
+            (
+                Violation("CLUSTER_EXCEEDS_TILES", "the cluster is wider than the tiles along that axis"),
+                np.asarray(wide),
+            )
         )
     fewest = int(all_steps.min())
     text = f"{fewest} K steps are fewer than the slices"
@@ -412,11 +440,13 @@ def _clauses(
     found.append((Violation("SPLIT_K_TOO_DEEP", text, {"k_steps": fewest}), np.asarray(deep)))
     if p.k == 0:
         found.append((Violation("SPLIT_K_TOO_DEEP", "k is 0: there is nothing to split", {"k_steps": 0}), t.split > 1))
+    if t.forced[6] is None:
+        text = f"m is {p.m}: above {SWAP_MAX_M} it fills the MMA's M by itself, and a swap gains nothing"
+        found.append((Violation("SWAP_AB_RANGE", text, {"m": p.m, "limit": SWAP_MAX_M}), t.swap & (p.m > SWAP_MAX_M)))
     text = "split-K is for one-tile and static schedules"
     dynamic = (t.split > 1) & ((t.schedule == TICKET) | (t.schedule == CLC))
     found.append((Violation("SPLIT_K_SCHEDULE", text), dynamic))
     in_x = clusters * t.cluster_x
     text = "the grid's x dimension is above 2^31 - 1"
     found.append((Violation("GRID_DIM_LIMIT", text, {"limit": 2**31 - 1}), in_x > 2**31 - 1))
-    del schedule
     return found

@@ -110,23 +110,37 @@ def violations(p: GemmProblem, c: Candidate) -> list[Violation]:
         )
     if c.schedule == "ticket":
         found.append(
-            Violation("SCHEDULE_NOT_BUILT", "the tcgen05 family claims work through CLC, not a ticket", {"schedule": c.schedule})
+            Violation(
+                "SCHEDULE_NOT_BUILT",
+                "the tcgen05 family claims work through CLC, not a ticket",
+                {"schedule": c.schedule},
+            )
         )
     if not MIN_STAGES <= c.stages <= MAX_STAGES:
         found.append(
-            Violation("STAGES_RANGE", f"{c.stages} stages; {MIN_STAGES} to {MAX_STAGES} are built", {"stages": c.stages, "max": MAX_STAGES})
+            Violation(
+                "STAGES_RANGE",
+                f"{c.stages} stages; {MIN_STAGES} to {MAX_STAGES} are built",
+                {"stages": c.stages, "max": MAX_STAGES},
+            )
         )
     if c.work.split_k > 1 and c.schedule == "clc":
         found.append(
-            Violation("SPLIT_K_SCHEDULE", "split-K runs one tile per CTA or static persistent", {"split_k": c.work.split_k})
+            Violation(
+                "SPLIT_K_SCHEDULE", "split-K runs one tile per CTA or static persistent", {"split_k": c.work.split_k}
+            )
         )
     if ELEMENT_BYTES[p.a.dtype] == 4 and "m" in (p.a.major,):
         found.append(
-            Violation("TF32_MAJOR", "tf32 operands are K-major here: the 32-byte swizzle atom is not built", {"operand": "A"})
+            Violation(
+                "TF32_MAJOR", "tf32 operands are K-major here: the 32-byte swizzle atom is not built", {"operand": "A"}
+            )
         )
     if ELEMENT_BYTES[p.b.dtype] == 4 and p.b.major == "n":
         found.append(
-            Violation("TF32_MAJOR", "tf32 operands are K-major here: the 32-byte swizzle atom is not built", {"operand": "B"})
+            Violation(
+                "TF32_MAJOR", "tf32 operands are K-major here: the 32-byte swizzle atom is not built", {"operand": "B"}
+            )
         )
     return found
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm import tma
 from advisor.kinds.gemm.families import FamilyModule, module_of
+from advisor.machine.features import Feature, supports
 from advisor.machine.occupancy import clusters_by_group, ctas_per_sm
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
@@ -73,7 +74,7 @@ _FACTORINGS = tuple((x, y) for x in CLUSTER_SIDES for y in CLUSTER_SIDES if x * 
 _SPLITS = ((1, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (1, 12), (1, 16))
 
 
-@lru_cache(maxsize=None)
+@cache
 def family_span(family: Family) -> Span:
     """What a family covers: the tiles and limits are the family module's, the combinations are made here."""
     if family == "sm100":
@@ -97,9 +98,7 @@ def family_span(family: Family) -> Span:
         from advisor.kinds.gemm import sm90
 
         return Span(
-            tiles=tuple(
-                TileOption(m, n, sm90.K_BYTES, 1, sm90.threads(m)) for m in sm90.TILE_M for n in sm90.TILE_N
-            ),
+            tiles=tuple(TileOption(m, n, sm90.K_BYTES, 1, sm90.threads(m)) for m in sm90.TILE_M for n in sm90.TILE_N),
             schedules=sm90.SCHEDULES,
             clusters=_FACTORINGS,
             splits=_SPLITS,
@@ -197,7 +196,8 @@ def free_clusters(profile: DeviceProfile, ctas: int, size: int, busy_sms: int) -
 def make_of(p: GemmProblem) -> tuple[Any, ...]:
     """What a table depends on: everything of the problem that is fixed at compile time, and no extent."""
     aligned = tuple(
-        tuple((each.code, str(each.numbers)) for each in tma.operand_violations(p, name)) for name in ("a", "b", "c", "d")
+        tuple((each.code, str(each.numbers)) for each in tma.operand_violations(p, name))
+        for name in ("a", "b", "c", "d")
     )
     operands = tuple((m.dtype, m.major) for m in (p.a, p.b, p.c, p.d))
     return (operands, p.accumulate, p.uses_c, p.epilogue.bias, p.epilogue.activation, p.scale.a, p.scale.b, aligned)
@@ -277,7 +277,7 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     part = ((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * 2 + (splits[:, 0] > 1)
     stages, smem, tmem, registers = (parts.numbers[part, column] for column in range(4))
     reasons, reason = list(parts.reasons), parts.reason[part].copy()
-    _cluster_reasons(p, module, family, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule))
+    _cluster_reasons(p, module, family, profile, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule))
 
     size = clusters[:, 0] * clusters[:, 1] * splits[:, 0]
     fit = _ctas_per_sm(profile, tiles[:, 3], registers, smem, tmem)
@@ -365,7 +365,9 @@ def _deepest(
         return base, module.resources(p, base)
     low, high = stages
     fewest = module.resources(p, base)
-    per_stage = max(1, module.resources(p, replace(base, stages=low + 1)).dynamic_smem_bytes - fewest.dynamic_smem_bytes)
+    per_stage = max(
+        1, module.resources(p, replace(base, stages=low + 1)).dynamic_smem_bytes - fewest.dynamic_smem_bytes
+    )
     for depth in range(min(high, low + max(0, limit - fewest.dynamic_smem_bytes) // per_stage), low, -1):
         deeper = replace(base, stages=depth)
         taken = module.resources(p, deeper)
@@ -424,6 +426,7 @@ def _cluster_reasons(
     p: GemmProblem,
     module: FamilyModule,
     family: Family,
+    profile: DeviceProfile,
     span: Span,
     reasons: list[Violation],
     reason: Ints,
@@ -450,10 +453,18 @@ def _cluster_reasons(
                 threads=tile.threads,
                 work=GemmWork(mma_ctas=kind, multicast_a=y, multicast_b=x, split_k=split),
             )
-            found = module.violations(p, c)
+            found = no_clc(schedule, profile) or module.violations(p, c)
             if found:
                 verdict[i, j, k] = _index(reasons, found[0])
         reason[rows] = verdict[i_cluster[rows], i_split[rows], i_schedule[rows]]
+
+
+def no_clc(schedule: Schedule, profile: DeviceProfile) -> list[Violation]:
+    """The clause on Cluster Launch Control: a matter of the target, not of a family."""
+    if schedule != "clc" or supports(Feature.CLC, profile.arch):
+        return []
+    text = f"{profile.title} ({profile.arch}) has no Cluster Launch Control: it begins with compute capability 10.0"
+    return [Violation("NO_CLC", text, {"target": profile.arch})]
 
 
 def _index(reasons: list[Violation], found: Violation) -> int:

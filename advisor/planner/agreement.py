@@ -1,0 +1,122 @@
+"""How often the cost model picks what exhaustive tuning on real B200s picked. Imports `kinds`, `machine`, `problem`.
+
+The table has one row per type and shape: `two_cta`, `tile_n`, `clc`, `swap_ab`, `split_k` of the winner (the tuner gave
+ties within 1.5 % to the simpler). Candidates are narrowed to what that tuner compiled: clusters of 1 for one-CTA MMAs
+and of 2 for pairs, tiles of 128 rows per CTA and the N tiles below, static persistent or CLC, D in fp32.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from advisor.errors import InputError
+from advisor.kinds.gemm import cost, space
+from advisor.machine.profile import DeviceProfile
+from advisor.problem.gemm import GemmProblem
+
+TYPES = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
+# N tiles that the table holds without a swap, by type and CTAs per MMA. No row of any type has a narrower one.
+N_TILES = {1: {"bf16": (128, 256)}, 2: {"bf16": (64, 128, 256)}}
+OTHER_N_TILES = (128, 256)
+TIE = 1.015
+SMALL_M = 64  # at and below, the table's N tile is close to arbitrary
+COLUMNS = ("dtype", "m", "n", "k", "two_cta", "tile_n", "swap_ab")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tuned winner and the model's pick."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    tuned: tuple[int, int]  # (CTAs per MMA, N tile)
+    picked: tuple[int, int]
+    counts_n: bool  # M above 64 and no swap: the N tile is compared
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Shares of one type, 0 to 1."""
+
+    dtype: str
+    rows: int
+    pair: float
+    n_rows: int
+    n_tile: float
+    differing: tuple[Row, ...]
+
+
+def agreement(path: Path | str, profile: DeviceProfile, dtypes: Sequence[str] = ()) -> list[Agreement]:
+    """Agreement per type, then of all of them (`all`). Rows of types that a problem file does not have are left out.
+
+    Raises InputError where the file is unreadable or lacks a column.
+    """
+    rows = [compare(each, profile) for each in read(path) if not dtypes or each["dtype"] in dtypes]
+    names = list(dict.fromkeys(row.dtype for row in rows))
+    return [_share(name, [row for row in rows if name in (row.dtype, "all")]) for name in [*names, "all"] if rows]
+
+
+def read(path: Path | str) -> list[dict[str, str]]:
+    """Rows of the table whose type the problem file knows."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            "UNREADABLE_FILE", f"{path}: {error.strerror}", fix="give the path of a table of choices"
+        ) from error
+    rows = list(csv.DictReader(text.splitlines()))
+    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    if missing:
+        raise InputError(
+            "AGREEMENT_COLUMNS", f"{path} has no column {', '.join(missing)}", fix=f"columns: {', '.join(COLUMNS)}"
+        )
+    return [row for row in rows if row["dtype"] in TYPES]
+
+
+def compare(row: dict[str, str], profile: DeviceProfile) -> Row:
+    """The model's pick for one row of the table, within the tuner's space and under its tie rule."""
+    m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
+    p = GemmProblem(kind="gemm", m=m, n=n, k=k, dtype=TYPES[row["dtype"]], d={"dtype": "fp32"})  # type: ignore[arg-type]
+    table = space.table(p, "sm100", profile)
+    costs = cost.evaluate(p, table, restrict=tuner_space(table, row["dtype"]))
+    best = float(costs.time_us.min())
+    near = np.flatnonzero(costs.time_us <= best * TIE)
+    pick = int(near[np.lexsort((costs.time_us[near], table.mma_ctas[near]))[0]])
+    swapped = row["swap_ab"] == "1"
+    return Row(
+        dtype=row["dtype"],
+        m=m,
+        n=n,
+        k=k,
+        tuned=(2 if row["two_cta"] == "1" else 1, int(row["tile_n"])),
+        picked=(int(table.mma_ctas[pick]), int(table.tile_n[pick])),
+        counts_n=m > SMALL_M and not swapped,
+    )
+
+
+def tuner_space(t: space.Table, dtype: str) -> space.Bools:
+    """The rows of a table that the tuner had compiled."""
+    tiles = np.zeros(t.rows, dtype=np.bool_)
+    for ctas, by_type in N_TILES.items():
+        tiles |= (t.mma_ctas == ctas) & np.isin(t.tile_n, by_type.get(dtype, OTHER_N_TILES))
+    own_cluster = (t.cluster_x == t.mma_ctas) & (t.cluster_y == 1) & (t.cluster_z == 1)
+    narrow = tiles & own_cluster & (t.tile_m == 128) & (t.split == 1) & ~t.swap & (t.schedule != cost.ONE_TILE)
+    return np.asarray(narrow)
+
+
+def _share(name: str, rows: Iterable[Row]) -> Agreement:
+    rows = list(rows)
+    counted = [row for row in rows if row.counts_n]
+    pair = sum(row.tuned[0] == row.picked[0] for row in rows)
+    n_tile = sum(row.tuned[1] == row.picked[1] for row in counted)
+    differing = tuple(
+        row for row in rows if row.tuned[0] != row.picked[0] or (row.counts_n and row.tuned[1] != row.picked[1])
+    )
+    return Agreement(name, len(rows), pair / max(1, len(rows)), len(counted), n_tile / max(1, len(counted)), differing)

@@ -21,7 +21,7 @@ from advisor.problem.gemm import GemmProblem
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
 # N tiles that the table holds without a swap, by type and CTAs per MMA. No row of any type has a narrower one.
-N_TILES = {1: {"bf16": (128, 256)}, 2: {"bf16": (64, 128, 256)}}
+N_TILES: dict[int, dict[str, tuple[int, ...]]] = {1: {"bf16": (128, 256)}, 2: {"bf16": (64, 128, 256)}}
 OTHER_N_TILES = (128, 256)
 TIE = 1.015
 SMALL_M = 64  # at and below, the table's N tile is close to arbitrary
@@ -83,7 +83,9 @@ def read(path: Path | str) -> list[dict[str, str]]:
 def compare(row: dict[str, str], profile: DeviceProfile) -> Row:
     """The model's pick for one row of the table, within the tuner's space and under its tie rule."""
     m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
-    p = GemmProblem(kind="gemm", m=m, n=n, k=k, dtype=TYPES[row["dtype"]], d={"dtype": "fp32"})  # type: ignore[arg-type]
+    p = GemmProblem.model_validate(
+        {"kind": "gemm", "m": m, "n": n, "k": k, "dtype": TYPES[row["dtype"]], "d": {"dtype": "fp32"}}
+    )
     table = space.table(p, "sm100", profile)
     costs = cost.evaluate(p, table, restrict=tuner_space(table, row["dtype"]))
     best = float(costs.time_us.min())

@@ -208,7 +208,8 @@ def _step_down(
         finding = Finding(
             code="NO_TCGEN05",
             severity="warning",
-            message=f"{profile.arch} has no tcgen05 and no tensor memory: a CTA pair cannot issue one MMA; one CTA does",
+            message=f"{profile.arch} has no tcgen05 and no tensor memory: a CTA pair cannot issue one MMA; one "
+            f"CTA does",
             numbers={"asked": 2, "mma_ctas": 1, "target": profile.arch},
         )
         return {**overrides, "mma_ctas": None}, finding
@@ -392,7 +393,8 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
             Finding(
                 code="CLUSTER_OCCUPANCY",
                 severity="info",
-                message=f"{timing.resident} clusters of {size} are resident: {timing.resident * size} CTAs, {idle} of {top.profile.sms} "
+                message=f"{timing.resident} clusters of {size} are resident: {timing.resident * size} CTAs, "
+                f"{idle} of {top.profile.sms} "
                 f"SMs idle; clusters of 2 leave {two[3]} idle",
                 numbers={
                     "max_active_clusters": timing.resident,
@@ -407,7 +409,8 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
             Finding(
                 code="EXIT_CLUSTER_BARRIER",
                 severity="info",
-                message="every path of the kernel ends with a cluster barrier: a peer's shared memory must outlive what is in flight to it",
+                message="every path of the kernel ends with a cluster barrier: a peer's shared memory must "
+                "outlive what is in flight to it",
                 numbers={"cluster_size": size},
             )
         )
@@ -418,8 +421,10 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
             Finding(
                 code="NONPORTABLE_ATTR",
                 severity="warning",
-                message=f"a cluster of {size} needs the non-portable attribute before the query and the launch, and leaves "
-                f"{top.profile.sms - used} SMs idle where clusters of 8 leave {eight[3]}; the rung of 8 is always there",
+                message=f"a cluster of {size} needs the non-portable attribute before the query and the launch, "
+                f"and leaves "
+                f"{top.profile.sms - used} SMs idle where clusters of 8 leave {eight[3]}; the rung of 8 is "
+                f"always there",
                 numbers={
                     "cluster_size": size,
                     "sms_idle": top.profile.sms - used,
@@ -462,8 +467,8 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
         Finding(
             code="REJECTED_CANDIDATES",
             severity="info",
-            message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of {top.family} are illegal: "
-            + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
+            message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of "
+            f"{top.family} are illegal: " + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
             numbers={
                 "counts": {code: n for code, n, _ in counts},
                 "examples": {code: text for code, _, text in counts[:EXAMPLES]},
@@ -475,7 +480,8 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
             Finding(
                 code="NO_DEVICE",
                 severity="info",
-                message="residency is the formula of the profile, an estimate until the built kernel is queried on a GPU",
+                message="residency is the formula of the profile, an estimate until the built kernel is queried "
+                "on a GPU",
                 numbers={"source": source},
             )
         )
@@ -529,7 +535,8 @@ def _not_verified(f: Facts, source: str) -> list[str]:
     rows = []
     if not f.workload.kernels(top.candidate):
         rows.append(
-            f"the {top.family} kernel is planned only: the family has no template yet, so nothing of it was rendered, compiled or run; "
+            f"the {top.family} kernel is planned only: the family has no template yet, so nothing of it was "
+            f"rendered, compiled or run; "
             f"the bundle holds {', '.join(kernel_id(each.candidate) for each in f.rungs[1:]) or 'nothing'}"
         )
     if top.search.queried(top.row) is None:
@@ -555,7 +562,8 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
         ", operands swapped" if c.work.swap_ab else ""
     )
     text = (
-        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; predicted {top.time_us:.4g} us on "
+        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; predicted "
+        f"{top.time_us:.4g} us on "
         f"{top.profile.title}, {top.timing.bound} bound"
     )
     if not f.workload.kernels(c):

@@ -66,7 +66,7 @@ def fit_of(rung: Rung) -> int:
 
 
 def residency_rows(rung: Rung) -> list[tuple[int, int, int, int, bool]]:
-    """(cluster size, max active clusters, SMs used, SMs idle, non-portable) for every size at the kernel's footprint."""
+    """(size, max active clusters, SMs used, SMs idle, non-portable) of every cluster size at the kernel's footprint."""
     fit, rows = fit_of(rung), []
     for size in CLUSTER_SIZES:
         count = clusters_that_fit(rung.profile, fit, size)

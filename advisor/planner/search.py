@@ -75,9 +75,10 @@ def choose(workload: Workload, search: Search) -> Rung | None:
             times = np.where(keep, times, np.inf)
     dropped: list[Violation] = []
     for _ in range(MAX_ATTEMPTS):
-        row = _simplest(times, search)
-        if row is None:
+        found = _simplest(times, search)
+        if found is None:
             return None
+        row = found
         candidate = search.candidate(row)
         broken = workload.clauses(candidate, search.profile)
         if not broken:
@@ -188,7 +189,7 @@ def run(
 
 
 def options(rung: Rung, axis: str) -> list[Option]:
-    """Every value of an axis against the pick, the best first; the impossible ones last, each with its commonest clause."""
+    """Every value of an axis against the pick, best first; the impossible ones last, with their commonest clause."""
     labels, codes = rung.search.axes[axis]
     times, reason = rung.search.time_us, rung.search.reason
     found = []

@@ -60,7 +60,8 @@ def _cluster(f: Facts) -> Decision:
     size = top.candidate.cluster_size
     because = [
         reason(
-            f"{BOUND_WORDS[top.timing.bound]} bound the choice: {top.timing.bounds[top.timing.bound]:.4g} of {top.time_us:.4g} us",
+            f"{BOUND_WORDS[top.timing.bound]} bound the choice: {top.timing.bounds[top.timing.bound]:.4g} of "
+            f"{top.time_us:.4g} us",
             "derived",
             bound=top.timing.bound,
             time_us=top.time_us,
@@ -74,7 +75,8 @@ def _cluster(f: Facts) -> Decision:
             gain = f.top.time_us / largest.time_us - 1.0
             because.append(
                 reason(
-                    f"one CTA suffices: the best cluster, of {largest.label}, gains {max(0.0, gain):.1%}, within the 1.5 % of a tie"
+                    f"one CTA suffices: the best cluster, of {largest.label}, gains {max(0.0, gain):.1%}, "
+                    f"within the 1.5 % of a tie"
                     if gain > 0
                     else f"one CTA suffices: the best cluster, of {largest.label}, is {-gain:.1%} slower",
                     "derived",
@@ -87,7 +89,8 @@ def _cluster(f: Facts) -> Decision:
         many = f.workload.analysis(top.candidate, top.profile)
         because.append(
             reason(
-                f"the cluster of {size} reads {many['l2_read_bytes'] / 2**20:.4g} MiB from the L2 where single CTAs read "
+                f"the cluster of {size} reads {many['l2_read_bytes'] / 2**20:.4g} MiB from the L2 where single "
+                f"CTAs read "
                 f"{one['l2_read_bytes'] / 2**20:.4g} MiB, and is {single.time_us / top.time_us - 1:.1%} faster",
                 "derived",
                 l2_read_bytes=many["l2_read_bytes"],
@@ -127,7 +130,8 @@ def _pair(f: Facts) -> Decision:
     if tiles.launched[0] > tiles.tiles[0]:
         because.append(
             reason(
-                f"M has {tiles.tiles[0]} tiles and the cluster launches {tiles.launched[0]}: {1 - tiles.useful_share:.1%} of the work "
+                f"M has {tiles.tiles[0]} tiles and the cluster launches {tiles.launched[0]}: "
+                f"{1 - tiles.useful_share:.1%} of the work "
                 "is padding",
                 "derived",
                 tiles=tiles.tiles[0],

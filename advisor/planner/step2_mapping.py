@@ -28,7 +28,8 @@ def view(f: Facts) -> Step:
     waste = tiles.launched[0] * tiles.launched[1] - tiles.tiles[0] * tiles.tiles[1]
     because = [
         reason(
-            f"{tiles.tiles[0]} x {tiles.tiles[1]} tiles x {tiles.tiles[2]} batch; {tiles.launched[0]} x {tiles.launched[1]} launched, "
+            f"{tiles.tiles[0]} x {tiles.tiles[1]} tiles x {tiles.tiles[2]} batch; {tiles.launched[0]} x "
+            f"{tiles.launched[1]} launched, "
             f"{tiles.useful_share:.1%} of the launched area is output",
             "derived",
             tiles=list(tiles.tiles),
@@ -62,7 +63,8 @@ def view(f: Facts) -> Step:
             + ("summed over DSMEM inside the cluster" if z > 1 else "summed by a second kernel from scratch memory"),
             because=[
                 reason(
-                    f"{clusters} clusters of work for {top.timing.resident} resident ones, {tiles.k_steps} K steps each",
+                    f"{clusters} clusters of work for {top.timing.resident} resident ones, {tiles.k_steps} K "
+                    f"steps each",
                     "derived",
                     clusters=clusters,
                     resident=top.timing.resident,
@@ -97,7 +99,8 @@ def view(f: Facts) -> Step:
             "grid_clusters": grid_clusters,
             "grid_launch": [grid_clusters * x, y, z],
             "work_clusters": clusters,
-            "raster": f"bands of {raster.group} cluster tiles, {raster.order.replace('_', ' ')} fastest; whole clusters are permuted",
+            "raster": f"bands of {raster.group} cluster tiles, {raster.order.replace('_', ' ')} fastest; whole "
+            f"clusters are permuted",
         },
     )
 
@@ -105,5 +108,6 @@ def view(f: Facts) -> Step:
 def _swap_words(f: Facts) -> str:
     c, tiles = f.top.candidate, f.top.tiles
     if c.work.swap_ab:
-        return f"the small extent runs along the MMA's N, whose tiles go down to {c.tile[1]}: {tiles.useful_share:.1%} of the work is output"
+        return f"the small extent runs along the MMA's N, whose tiles go down to {c.tile[1]}: "
+        f"{tiles.useful_share:.1%} of the work is output"
     return f"the problem's m fills the MMA's M: {tiles.useful_share:.1%} of the work is output"

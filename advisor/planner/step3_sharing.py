@@ -65,7 +65,8 @@ def view(f: Facts) -> Step:
     if remote:
         because.append(
             reason(
-                f"remote stores reach {top.profile.dsmem_bytes_per_clk_per_sm:.3g} B/clk per SM and remote reads a quarter of it, so "
+                f"remote stores reach {top.profile.dsmem_bytes_per_clk_per_sm:.3g} B/clk per SM and remote "
+                f"reads a quarter of it, so "
                 "partial sums are pushed; segments of 32 bytes and more, aligned",
                 top.profile.sources["dsmem_bytes_per_clk_per_sm"].kind if top.profile.sources else "published",
             )

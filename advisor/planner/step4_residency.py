@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.machine.profile import EvidenceKind
 from advisor.planner.context import Facts, reason, residency_rows, table
 from advisor.records.plan import Decision, Rejected, Step
 
@@ -22,7 +23,8 @@ def view(f: Facts) -> Step:
             sms_idle=top.profile.sms - used,
         ),
         reason(
-            f"{r.threads} threads of {r.registers} registers and {r.dynamic_smem_bytes + r.static_smem_bytes} bytes of shared memory: "
+            f"{r.threads} threads of {r.registers} registers and {r.dynamic_smem_bytes + r.static_smem_bytes} "
+            f"bytes of shared memory: "
             f"{fit} CTA per SM"
             + (
                 f"; {r.tmem_columns} tensor memory columns, which the occupancy API does not count"
@@ -87,6 +89,6 @@ def view(f: Facts) -> Step:
     )
 
 
-def _groups_evidence(f: Facts):  # type: ignore[no-untyped-def]
+def _groups_evidence(f: Facts) -> EvidenceKind:
     source = f.top.profile.sources.get("sm_groups")
     return source.kind if source is not None else "derived"

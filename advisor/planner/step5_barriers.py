@@ -29,7 +29,8 @@ def view(f: Facts) -> Step:
                 choice="a cluster barrier before the first remote access and before every exit",
                 because=[
                     reason(
-                        "a peer that has not started, or has gone, takes its shared memory with it: remote arrivals and multicast "
+                        "a peer that has not started, or has gone, takes its shared memory with it: remote "
+                        "arrivals and multicast "
                         "continue to the end",
                         "published",
                         code="EXIT_CLUSTER_BARRIER",
@@ -44,7 +45,8 @@ def view(f: Facts) -> Step:
                 choice="the even rank issues every MMA and commit, and expects the bytes of both CTAs",
                 because=[
                     reason(
-                        "pair mask 3 << (rank & ~1); expect_tx counts 2 CTAs, not the cluster; one cta_group in the kernel; tensor "
+                        "pair mask 3 << (rank & ~1); expect_tx counts 2 CTAs, not the cluster; one cta_group in "
+                        "the kernel; tensor "
                         "memory is allocated and released by both CTAs between cluster barriers",
                         "published",
                         code="PAIR_IN_CLUSTER",

@@ -61,7 +61,8 @@ def view(f: Facts) -> Step:
     if limits["busy_sms"]:
         because.append(
             reason(
-                f"other work holds {limits['busy_sms']} SMs: {top.timing.available} of {top.timing.resident} clusters run, and a static "
+                f"other work holds {limits['busy_sms']} SMs: {top.timing.available} of {top.timing.resident} "
+                f"clusters run, and a static "
                 "grid is dealt out for all of them",
                 "user",
                 busy_sms=limits["busy_sms"],

@@ -6,13 +6,16 @@ from advisor.planner.context import Facts, reason, table
 from advisor.records.plan import Decision, Step
 
 CLC_ROWS = (
-    ("arm", "each CTA's scheduler warp", "mbarrier.arrive.expect_tx of 16 bytes on its own barrier", "before the request"),
-    ("request", "1 elected thread of CTA 0", "clusterlaunchcontrol.try_cancel, multicast to the cluster", "one per cluster, one tile ahead"),
+    ("arm", "each CTA's scheduler warp", "mbarrier.arrive.expect_tx of 16 bytes on its own barrier", "before "
+    "the request"),
+    ("request", "1 elected thread of CTA 0", "clusterlaunchcontrol.try_cancel, multicast to the "
+    "cluster", "one per cluster, one tile ahead"),
     ("wait", "every reading warp", "mbarrier.try_wait.parity with acquire at cluster scope", "16 bytes have landed"),
     ("read", "every reading warp", "one 128-bit load, then is_canceled", "once"),
     ("decode", "every reading warp", "first CTA id + own rank", "only where the predicate says success"),
     ("release", "every reading warp of every CTA", "fence.proxy.async, then arrive at CTA 0", "after the read"),
-    ("stop", "all", "no request after an observed failure; none in flight at exit", "a failure says stop, never all is done"),
+    ("stop", "all", "no request after an observed failure; none in flight at exit", "a failure says stop, never "
+    "all is done"),
 )  # fmt: skip
 TICKET_ROWS = (
     ("claim", "1 thread of CTA 0", "atomicAdd on the counter", "one per cluster tile, one ahead"),
@@ -25,11 +28,13 @@ TICKET_ROWS = (
 
 def view(f: Facts) -> Step:
     top, schedule = f.top, f.top.candidate.schedule
+    rows: tuple[tuple[str, str, str, str], ...]
     if schedule == "clc":
         rows, choice = CLC_ROWS, "cancel one unlaunched cluster ahead, decode on success only"
         because = [
             reason(
-                f"the round trip of {top.timing.claim_us:.3g} us hides under a main loop of {top.timing.main_us:.3g} us",
+                f"the round trip of {top.timing.claim_us:.3g} us hides under a main loop of "
+                f"{top.timing.main_us:.3g} us",
                 "derived",
                 claim_us=top.timing.claim_us,
                 main_us=top.timing.main_us,

@@ -1,4 +1,7 @@
-"""Step 8: fewer, as many and slightly more tiles than resident clusters; busy SMs; skew. Imports `context`, `search`."""
+"""Step 8: fewer, as many and slightly more tiles than resident clusters; busy SMs; skew.
+
+Imports `context` and `search`.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def view(f: Facts) -> Step:
                 choice=f"{outcome.waves:.4g} waves, the last one {outcome.last_wave_use:.1%} full",
                 because=[
                     reason(
-                        f"{own} cluster tiles on {top.timing.available} clusters: {outcome.idle_share:.1%} of the cluster time is idle",
+                        f"{own} cluster tiles on {top.timing.available} clusters: {outcome.idle_share:.1%} of "
+                        f"the cluster time is idle",
                         "derived",
                         waves=outcome.waves,
                         last_wave_use=outcome.last_wave_use,
@@ -64,7 +68,9 @@ def view(f: Facts) -> Step:
         ],
         artifact={
             "cases": table(["case", "tiles", "clusters_at_once", *(f"{each}_us" for each in names), "fastest"], rows),
-            "fairness": f"no worker runs more than {outcome.max_tiles} of {own} tiles; an equal share is {own / resident:.4g}",
-            "starvation_bound": f"a tile waits for at most {most} turns of its worker; with one resident cluster for {own}",
+            "fairness": f"no worker runs more than {outcome.max_tiles} of {own} tiles; an equal share is "
+            f"{own / resident:.4g}",
+            "starvation_bound": f"a tile waits for at most {most} turns of its worker; with one resident "
+            f"cluster for {own}",
         },
     )

@@ -29,7 +29,7 @@ def trigger(rung: Rung, first: bool) -> str:
 
 
 def view(f: Facts) -> Step:
-    rows = []
+    rows: list[list[object]] = []
     for number, rung in enumerate(f.rungs):
         c = rung.candidate
         rows.append([len(rows) + 1, kernel_id(c), FAMILY_WORDS[rung.family], trigger(rung, number == 0)])

@@ -164,7 +164,7 @@ class Gemm:
         return interface.buffers(self.problem)
 
     def families(self, profile: DeviceProfile) -> tuple[Family, ...]:
-        """By exact features: tcgen05, then wgmma (whose rung a tcgen05 target carries for older GPUs), then mma.sync."""
+        """By exact features: tcgen05 (with the wgmma rung for older GPUs), then wgmma, then mma.sync."""
         if supports(Feature.TCGEN05, profile.arch):
             return ("sm100", "sm90", "portable")
         return ("sm90", "portable") if supports(Feature.WGMMA, profile.arch) else ("portable",)

@@ -130,8 +130,9 @@ def evaluate(
     per_sm = np.maximum(1.0, np.minimum(t.ctas_per_sm, working / profile.sms))
     active_share = np.minimum(1.0, working / profile.sms)
 
-    steps, l2_bytes = _step_bounds(p, t, tune, extent_m / tiles_m, extent_n / tiles_n, working, per_sm, active_share, k_steps,
-                                   tiles_m * tiles_n * p.batch)  # fmt: skip
+    shape = (extent_m / tiles_m, extent_n / tiles_n)
+    all_tiles = tiles_m * tiles_n * p.batch
+    steps, l2_bytes = _step_bounds(p, t, tune, shape, working, per_sm, active_share, k_steps, all_tiles)
     main = k_steps * _norm(tune.sharpness, *(steps[name] for name in BOUNDS))
 
     if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
@@ -222,8 +223,7 @@ def _step_bounds(
     p: GemmProblem,
     t: Table,
     tune: Tuning,
-    rows: Floats,
-    columns: Floats,
+    shape: tuple[Floats, Floats],
     working: Ints,
     per_sm: Floats,
     active_share: Floats,
@@ -234,7 +234,7 @@ def _step_bounds(
 
     Bytes that a box reads outside the matrix are zeros made by the TMA unit: they fill shared memory and cost no L2.
     """
-    profile = t.profile
+    profile, (rows, columns) = t.profile, shape
     k_bytes = t.tile_k * p.a.element_bytes
     rate = tensor_rate(profile, t.family, p.a.dtype)
     half = np.where(t.tile_m == 64, 2.0, 1.0) if t.family == "sm100" else 1.0  # M 64 uses half of the lanes
@@ -273,11 +273,12 @@ def _hidden(t: Table, tune: Tuning) -> Floats:
 
 
 def _available(t: Table, pool: Ints, resident: Ints, busy_sms: int) -> Ints:
+    """Clusters that run at once while other work holds SMs."""
     if busy_sms <= 0:
         return pool
     rows, inverse = np.unique(t.ctas_per_sm * 64 + np.minimum(t.size, 63), return_inverse=True)
     free = np.array([free_clusters(t.profile, int(row) // 64, int(row) % 64, busy_sms) for row in rows])[inverse]
-    return np.minimum(pool, np.minimum(free, resident))
+    return np.asarray(np.minimum(pool, np.minimum(free, resident)), dtype=np.int64)
 
 
 def _makespan(
@@ -418,7 +419,8 @@ def _clauses(
     found.append((Violation("CLUSTER_OVER_CONSTRAINT", text, {"max_cluster_size": limit}), t.size > limit))
     budget = p.constraints.sm_budget
     if budget is not None:
-        text = f"sm_budget {budget}: one-tile and CLC launch the whole grid on every SM; static and ticket keep to a budget"
+        text = f"sm_budget {budget}: one-tile and CLC launch the whole grid on every SM; static and ticket keep "
+        "to a budget"
         whole_grid = ((t.schedule == CLC) | (t.schedule == ONE_TILE)) & (t.family != "portable")
         found.append((Violation("SM_BUDGET_SCHEDULE", text, {"sm_budget": budget}), whole_grid))
         text = f"sm_budget {budget} holds no cluster of this size"

@@ -87,7 +87,8 @@ def violations(p: GemmProblem, c: Candidate) -> list[Violation]:
         found.append(
             Violation(
                 "MMA_SHAPE",
-                f"tcgen05.mma takes M 64 or 128 per CTA and N {16 if pair else 8} to 256 in steps of {16 if pair else 8} for "
+                f"tcgen05.mma takes M 64 or 128 per CTA and N {16 if pair else 8} to 256 in steps of "
+                f"{16 if pair else 8} for "
                 f"{c.work.mma_ctas} CTA{'s' if pair else ''}; the tile is {tile_m} x {tile_n}",
                 {"tile": list(c.tile), "mma_ctas": c.work.mma_ctas},
             )
@@ -171,7 +172,8 @@ def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
             scope="cluster" if x * y * z > 1 else "cta",
             count=c.stages,
             arrivals=issuers,
-            arrivals_from=f"tcgen05.commit of every MMA issuer that reads this slot: {readers_a} along y + {readers_b} along x - 1",
+            arrivals_from=f"tcgen05.commit of every MMA issuer that reads this slot: {readers_a} along y + "
+            f"{readers_b} along x - 1",
             tx_bytes=0,
             phases="every receiver of this CTA's multicast has read the slot",
             failure="one too few and a peer's tile is overwritten while its MMA reads it",

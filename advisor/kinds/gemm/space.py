@@ -384,7 +384,8 @@ def _fits(c: Candidate, taken: Resources, limit: int, profile: DeviceProfile) ->
         found.append(
             Violation(
                 "SMEM_OVER_LIMIT",
-                f"{c.stages} stages of a {c.tile[0]} x {c.tile[1]} tile take {smem} bytes of shared memory; one CTA gets {limit}",
+                f"{c.stages} stages of a {c.tile[0]} x {c.tile[1]} tile take {smem} bytes of shared memory; one "
+                f"CTA gets {limit}",
                 {"smem_bytes": smem, "limit_bytes": limit, "stages": c.stages, "parts": dict(taken.smem_parts)},
             )
         )
@@ -400,7 +401,8 @@ def _fits(c: Candidate, taken: Resources, limit: int, profile: DeviceProfile) ->
         found.append(
             Violation(
                 "REGISTERS_OVER_BUDGET",
-                f"{taken.threads} threads of {taken.registers} registers are {taken.threads * taken.registers}; an SM has "
+                f"{taken.threads} threads of {taken.registers} registers are {taken.threads * taken.registers}; "
+                f"an SM has "
                 f"{profile.registers_per_sm}, a block at most 1024 threads",
                 {"threads": taken.threads, "registers": taken.registers, "limit": profile.registers_per_sm},
             )

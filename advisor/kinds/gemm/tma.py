@@ -28,7 +28,8 @@ def operand_violations(p: GemmProblem, name: str) -> list[Violation]:
         found.append(
             Violation(
                 "TMA_STRIDE_16B",
-                f"operand {upper}: its leading dimension is {matrix.ld} elements = {row_bytes} bytes, not a multiple of 16; "
+                f"operand {upper}: its leading dimension is {matrix.ld} elements = {row_bytes} bytes, not a "
+                f"multiple of 16; "
                 f"pad it to {pad_bytes // matrix.element_bytes} elements ({pad_bytes} bytes)",
                 {
                     "operand": upper,
@@ -44,7 +45,8 @@ def operand_violations(p: GemmProblem, name: str) -> list[Violation]:
         found.append(
             Violation(
                 "TMA_STRIDE_16B",
-                f"operand {upper}: its batch stride is {matrix.batch_stride} elements = {batch_bytes} bytes, not a multiple of "
+                f"operand {upper}: its batch stride is {matrix.batch_stride} elements = {batch_bytes} bytes, "
+                f"not a multiple of "
                 f"16; pad it to {pad_bytes // matrix.element_bytes} elements ({pad_bytes} bytes)",
                 {
                     "operand": upper,
@@ -67,7 +69,8 @@ def operand_violations(p: GemmProblem, name: str) -> list[Violation]:
         found.append(
             Violation(
                 "TMA_BASE_16B",
-                f"operand {upper}: its base address is only known to be a multiple of {matrix.align_bytes} bytes; a tensor map "
+                f"operand {upper}: its base address is only known to be a multiple of {matrix.align_bytes} "
+                f"bytes; a tensor map "
                 "needs 16: align the buffer and set align_bytes: 16",
                 {"operand": upper, "align_bytes": matrix.align_bytes, "needed_bytes": BASE_BYTES},
             )

@@ -514,6 +514,40 @@ def probe(
     return EXIT_DONE
 
 
+@command("agreement")
+def agreement(
+    table: Annotated[
+        Path | None, typer.Argument(metavar="TABLE", help="A CSV of tuned choices. Default: the shipped one.")
+    ] = None,
+    target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The profile to plan with.")] = "b200",
+    dtype: Annotated[
+        list[str] | None, typer.Option("--dtype", metavar="TYPE", help="Only this type; may be given more than once.")
+    ] = None,
+    differing: Annotated[bool, typer.Option("--differing", help="List the rows where the two differ.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Compare the planner with exhaustively tuned choices.
+
+    The table holds what another library's tuning on real B200s found best. Candidates are restricted to that tuner's
+    space. Nothing runs: both sides are picks, not times.
+
+    \b
+    Example:
+      advisor agreement --dtype bf16 --dtype e4m3
+    """
+    from dataclasses import asdict
+
+    from advisor.report import agreement_blocks
+    from advisor.workflow import agree
+
+    shares = agree(table, target=target, dtypes=dtype or ())
+    if as_json:
+        _print_document([asdict(each) for each in shares])
+    else:
+        _print_blocks(agreement_blocks(shares, target, differing))
+    return EXIT_DONE
+
+
 # --- tools --------------------------------------------------------------------------------------------------------
 
 

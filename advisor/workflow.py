@@ -8,7 +8,7 @@ what was done; what was not done is in it with the reason, never left out. Rooms
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from advisor.records.plan import Finding, Plan
 
 if TYPE_CHECKING:
     from advisor.bundle import Bundle, RenderedBundle
+    from advisor.planner.agreement import Agreement
     from advisor.planner.schedules import Simulated
     from advisor.runtime import Device
     from advisor.runtime.probe import ProbeResult
@@ -640,6 +641,29 @@ def simulate_file(
         return SimulatedFile(planned, ())
     found = simulate_schedules(planned.workload, targeting.profile, targeting.rung_profiles)
     return SimulatedFile(planned, tuple(found[1]) if found else ())
+
+
+# --- agreement ----------------------------------------------------------------------------------------------------
+
+TUNED_CHOICES = Path(__file__).parent / "data" / "b200_tuned_choices.csv"
+
+
+def agree(table: Path | None = None, *, target: str = DEFAULT_TARGET, dtypes: Sequence[str] = ()) -> list[Agreement]:
+    """How often the planner picks what exhaustive tuning picked, per type; default: the shipped table of a B200.
+
+    Raises InputError for a table that cannot be read, ProfileError.
+    """
+    from advisor.planner.agreement import agreement
+
+    shares = agreement(TUNED_CHOICES if table is None else table, load_profile(target), dtypes)
+    if not shares:
+        raise InputError(
+            "AGREEMENT_EMPTY",
+            f"no row of the table has a type among {', '.join(dtypes) or 'those that the planner knows'}",
+            fix="leave --dtype out to compare every type",
+            numbers={"dtypes": list(dtypes)},
+        )
+    return shares
 
 
 # --- probe --------------------------------------------------------------------------------------------------------

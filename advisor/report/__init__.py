@@ -10,9 +10,11 @@ from advisor.records.plan import Plan
 from advisor.report.content import blocks, reached, short_blocks, validation_blocks
 from advisor.report.html import to_html
 from advisor.report.markdown import to_markdown
+from advisor.report.tables import agreement_blocks
 from advisor.report.timeline import simulation_blocks
 
 __all__ = [
+    "agreement_blocks",
     "blocks",
     "reached",
     "render_html",

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text
 
-
 COLUMN_GAP = 2  # the padding and the divider of a column
 
 

@@ -6,7 +6,8 @@ spelled) is made here. Imports `bundle`, `machine` and `records`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from advisor.bundle.expressions import evaluate, names_in, queries_in, to_cpp, to_cpp_terms
@@ -42,7 +43,7 @@ _PYTHON_WORDS = """
 """
 _OUR_WORDS = """
     num_sms sm_budget max_active_clusters loadable aligned min max ceil_div align_up
-    Arithmetic Number arithmetic arguments buffers facts grid info kernel launcher spans status stream workspace
+    Arithmetic Number arithmetic arguments buffers call grid info kernel launcher spans status stream workspace
 """
 RESERVED = frozenset((_CPP_WORDS + _PYTHON_WORDS + _OUR_WORDS).split())
 
@@ -64,40 +65,100 @@ _TENSOR_MAP_TYPES = {
 _PROMOTIONS = {"none": "NONE", "64B": "L2_64B", "128B": "L2_128B", "256B": "L2_256B"}
 _FILLS = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 _INTEGERS = {
-    "u8": ("std::uint8_t", "0xffu"),
-    "s8": ("std::int8_t", "0x7fu"),
-    "u16": ("std::uint16_t", "0xffffu"),
-    "s16": ("std::int16_t", "0x7fffu"),
-    "i32": ("std::int32_t", "0x7fffffffu"),
-    "u32": ("std::uint32_t", "0xffffffffu"),
-    "i64": ("std::int64_t", "0x7fffffffffffffffull"),
-    "u64": ("std::uint64_t", "0xffffffffffffffffull"),
+    "u8": "std::uint8_t",
+    "s8": "std::int8_t",
+    "u16": "std::uint16_t",
+    "s16": "std::int16_t",
+    "i32": "std::int32_t",
+    "u32": "std::uint32_t",
+    "i64": "std::int64_t",
+    "u64": "std::uint64_t",
 }
-_RESIDENCY = "static_cast<std::uint64_t>(kernel.max_active_clusters)"
+_RESIDENCY = "number(kernel.max_active_clusters)"
 _ROLES = {"in": "read", "out": "written", "inout": "read and written"}
 
 
 def files(name: str, plan: Plan, launch: Launch) -> dict[str, str]:
     """Every file of the host side, path in the bundle -> text. Raises ToolError."""
-    context = launcher_context(name, launch)
+    kind = templates.identifier(plan.problem["kind"])
+    budget = plan.problem.get("constraints", {}).get("sm_budget")
+    context = launcher_context(name, launch, budget)
+    problem = {"name": name, "upper": name.upper(), "problem": plan.problem, "uses_c": "C" in launch.buffers}
+    binding = _binding_context(name, plan, launch, budget)
     return {
         f"{name}.h": templates.render("launcher/launcher.h.j2", **context),
         f"{name}.cpp": templates.render("launcher/launcher.cpp.j2", **context),
+        f"{name}.py": templates.render(f"binding/{kind}.py.j2", **binding),
         "launcher/arithmetic.h": templates.load("launcher/arithmetic.h"),
         "launcher/driver.h": templates.load("launcher/driver.h"),
+        "test/CMakeLists.txt": templates.render("launcher/CMakeLists.txt.j2", name=name, images=_images(launch)),
+        f"test/{name}_test.cpp": templates.render(f"launcher/{kind}_test.cpp.j2", **problem),
+        "README.md": templates.render("launcher/README.md.j2", **_readme(name, plan, launch)),
+    }
+
+
+def _binding_context(name: str, plan: Plan, launch: Launch, sm_budget: int | None) -> Context:
+    problem = plan.problem
+    operands = [key.lower() for key in launch.buffers if len(key) == 1]
+    bias = problem["epilogue"]["bias"]
+    return {
+        "name": name,
+        "problem": problem,
+        "sm_budget": sm_budget,
+        "launching": templates.load("binding/launching.py").rstrip(),
+        "types": {key.lower() if len(key) == 1 else key: buffer.dtype for key, buffer in launch.buffers.items()},
+        "majors": {operand: problem[operand]["major"] for operand in operands},
+        "uses_c": "c" in operands,
+        "bias": None if bias == "none" else "n" if bias == "row" else "m",
+        "scales": [key for key in launch.buffers if key.startswith("scale_")],
+        "alpha": repr(float(problem["epilogue"]["alpha"])),
+        "beta": repr(float(problem["epilogue"]["beta"])),
+    }
+
+
+def _images(launch: Launch) -> list[Context]:
+    """One row for each cubin: what nvcc needs to build it."""
+    return [
+        {
+            "kernel": kernel.id,
+            "source": kernel.source,
+            "target": target,
+            "defines": [f"-D{macro}={value}" for macro, value in kernel.defines.items()],
+        }
+        for kernel in launch.kernels
+        for target in kernel.images
+    ]
+
+
+def _readme(name: str, plan: Plan, launch: Launch) -> Context:
+    inputs = [key if key.startswith("scale") or key == "bias" else key.lower() for key in launch.buffers]
+    return {
+        "name": name,
+        "conclusion": plan.conclusion,
+        "sources": list(dict.fromkeys(kernel.source for kernel in launch.kernels)),
+        "rungs": [
+            {
+                "run": step.run,
+                "kernels": ", ".join(f"`{kernel.id}`" for kernel in launch.kernels_of(step.run)),
+                "when": step.when,
+            }
+            for step in launch.ladder
+        ],
+        "python_arguments": ", ".join(inputs),
     }
 
 
 # --- C++ ---------------------------------------------------------------------------------------------------------
 
 
-def launcher_context(name: str, launch: Launch) -> Context:
+def launcher_context(name: str, launch: Launch, sm_budget: int | None) -> Context:
     """What launcher.h.j2 and launcher.cpp.j2 are rendered over."""
     kernels = [kernel for kernel in launch.kernels if kernel.id in _reachable(launch)]
     spans = _span_names(kernels)
     return {
         "name": name,
         "upper": name.upper(),
+        "default_sm_budget": sm_budget,
         "guard": f"{name.upper()}_H",
         "arguments": [_argument(each) for each in launch.arguments],
         "buffers": [
@@ -142,7 +203,8 @@ def _kernel(launch: Launch, kernel: Kernel, spans: list[str]) -> Context:
     names = _names(launch, expressions)
     if any("max_active_clusters" in names_in(each) for each in expressions):
         names.append({"name": "max_active_clusters", "value": _RESIDENCY})
-    params = [_param(param, spans) for param in kernel.params]
+    params = [{**_param(param, spans), "variable": variable(param)} for param in kernel.params]
+    grid = [_cpp(each) for each in kernel.grid_blocks]
     x, y, z = kernel.block
     return {
         "id": kernel.id,
@@ -158,16 +220,16 @@ def _kernel(launch: Launch, kernel: Kernel, spans: list[str]) -> Context:
         "max_carveout": _bool(kernel.carveout == "max"),
         "programmatic": _bool(kernel.attributes.programmatic_stream_serialization),
         "preferred": _braces(kernel.attributes.preferred_cluster or (0, 0, 0)),
-        "grid": [to_cpp(each) for each in kernel.grid_blocks],
+        "grid": grid,
+        "long_grid": len(", ".join(grid)) > 84,
         "names": names,
         "params": params,
+        "parameters": _lines([f"&{variable(param)}" for param in kernel.params]),
         "reads": [
             {"name": name, "element_bytes": TORCH_TYPE_BYTES[launch.buffers[name].dtype]}
             for name in _buffers_of(kernel)
         ],
         "has_scratch": any(param["kind"] == "scratch" for param in params),
-        "uses_arguments": _mentions(names, "arguments.") or any(param["kind"] == "float" for param in params),
-        "uses_facts": _mentions(names, "facts."),
     }
 
 
@@ -195,20 +257,29 @@ def _buffers_of(kernel: Kernel) -> list[str]:
 def _names(launch: Launch, expressions: Iterable[Value]) -> list[Context]:
     """The names that the expressions use, in the order of the launch file, each with its value in C++."""
     used = {name for each in expressions for name in names_in(each)}
-    found = [
-        {"name": each.name, "value": f"static_cast<std::uint64_t>(arguments.{each.name})"}
-        for each in launch.arguments
-        if each.name in used
-    ]
-    return found + [{"name": each, "value": f"facts.{each}"} for each in ("num_sms", "sm_budget") if each in used]
+    found = [{"name": each.name, "value": f"call.values.{each.name}"} for each in launch.arguments if each.name in used]
+    return found + [{"name": each, "value": f"call.values.{each}"} for each in ("num_sms", "sm_budget") if each in used]
 
 
-def _mentions(names: Iterable[Mapping[str, str]], what: str) -> bool:
-    return any(what in each["value"] for each in names)
+def _cpp(expression: Value) -> str:
+    """An expression in C++ where a Number is expected, so that a literal stays a literal."""
+    text = to_cpp(expression)
+    plain = re.fullmatch(r"Number\((\w+)\)", text)
+    return plain[1] if plain else text
 
 
 def _bool(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _lines(items: list[str], width: int = 100) -> list[str]:
+    """The items with commas after them, as lines of at most `width` characters."""
+    lines = [""]
+    for item in items:
+        if len(lines[-1]) + len(item) + 2 > width:
+            lines.append("")
+        lines[-1] += f"{' ' if lines[-1] else ''}{item},"
+    return lines
 
 
 def _braces(values: Iterable[int]) -> str:
@@ -242,13 +313,9 @@ def _run(launch: Launch, run: str, when: str, spans: list[str]) -> Context:
         "kernels": [kernel.id for kernel in launch.kernels_of(run)],
         "spans": rows,
         "names": layout_names,
-        "uses_launcher": any(row["uses_residency"] for row in rows),
-        "uses_arguments": _mentions(layout_names, "arguments."),
-        "uses_facts": _mentions(layout_names, "facts."),
+        "uses_call": bool(layout_names) or any(row["uses_residency"] for row in rows),
         "when_names": when_names,
         "when_terms": to_cpp_terms(when),
-        "when_uses_arguments": _mentions(when_names, "arguments."),
-        "when_uses_facts": _mentions(when_names, "facts."),
         "queries": sorted({query for query, _ in queries}),
         "aligned_buffers": sorted({subject for query, subject in queries if query == "aligned"}),
     }
@@ -261,25 +328,29 @@ def _span(kernel: Kernel, param: ScratchParam, spans: list[str]) -> Context:
         "kernel": kernel.id,
         "uses_residency": "max_active_clusters" in names_in(param.bytes),
         "align": param.align,
-        "bytes": to_cpp(param.bytes),
+        "bytes": _cpp(param.bytes),
         "init": param.init,
     }
+
+
+def variable(param: Param) -> str:
+    """What the launcher calls a parameter: a tensor map and a pointer of one buffer may share a name."""
+    return f"{param.name}_map" if param.kind == "tensormap" else f"{param.name}_"
 
 
 def _param(param: Param, spans: list[str]) -> Context:
     if isinstance(param, TensorMapParam):
         return _tensor_map(param)
     if isinstance(param, PtrParam):
-        offset = to_cpp(param.offset_bytes)
+        offset = _cpp(param.offset_bytes)
         return {"kind": "pointer", "name": param.name, "buffer": param.buffer, "offset": offset}
     if isinstance(param, ScratchParam):
         return {"kind": "scratch", "name": param.name, "span": spans.index(param.name)}
     if param.kind == "f32":
-        value = f"arguments.{param.value}" if isinstance(param.value, str) else _float(float(param.value))
+        value = f"call.arguments.{param.value}" if isinstance(param.value, str) else _float(float(param.value))
         return {"kind": "float", "name": param.name, "value": value}
-    c_type, limit = _INTEGERS[param.kind]
     assert not isinstance(param.value, float)  # checked with the launch file
-    return {"kind": "integer", "name": param.name, "c_type": c_type, "limit": limit, "value": to_cpp(param.value)}
+    return {"kind": "integer", "name": param.name, "c_type": _INTEGERS[param.kind], "value": _cpp(param.value)}
 
 
 def _tensor_map(param: TensorMapParam) -> Context:
@@ -289,8 +360,8 @@ def _tensor_map(param: TensorMapParam) -> Context:
         "buffer": param.buffer,
         "rank": param.rank,
         "type": f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_MAP_TYPES[param.dtype]}",
-        "extents": [to_cpp(each) for each in param.global_dim],
-        "strides": [to_cpp(each) for each in param.global_stride_bytes],
+        "extents": [_cpp(each) for each in param.global_dim],
+        "strides": [_cpp(each) for each in param.global_stride_bytes],
         "box": param.box_dim,
         "element_strides": param.element_strides,
         "interleave": f"CU_TENSOR_MAP_INTERLEAVE_{param.interleave.upper()}",

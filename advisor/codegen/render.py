@@ -227,7 +227,7 @@ def check_launch(launch: Launch) -> None:
 def _check_kernel(kernel: Kernel, launch: Launch, arguments: set[str], floats: set[str]) -> None:
     for text in (kernel.id, kernel.entry, *(param.name for param in kernel.params)):
         templates.identifier(text)
-    if len({param.name for param in kernel.params}) != len(kernel.params):
+    if len({host.variable(param) for param in kernel.params}) != len(kernel.params):
         raise _inconsistent(f"two parameters of {kernel.id} have one name")
     if not kernel.images or any(path != f"build/{kernel.id}.{target}.cubin" for target, path in kernel.images.items()):
         raise _inconsistent(f"the images of {kernel.id} are not build/{kernel.id}.<target>.cubin")

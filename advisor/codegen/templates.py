@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_PROSE_BREAKERS = re.compile(r"[^\x20-\x7e]|\*/|//|\\|`|\"")
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +82,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters.update(identifier=identifier, file_name=file_name, prose=prose, python=python_literal)
+    environment.filters.update(identifier=identifier, file_name=file_name, prose_line=prose_line, python=python_literal)
     return environment
 
 
@@ -100,12 +99,10 @@ def file_name(text: object) -> str:
     return _only(_FILE_NAME, text, "a file name")
 
 
-def prose(text: object) -> str:
-    """`text` as words for a comment or a Markdown line. What could end the comment, open a string or start code is
-    refused, not escaped. Raises ToolError TEXT_UNSAFE."""
-    if _PROSE_BREAKERS.search(str(text)):
-        raise _unsafe(text, "plain words")
-    return str(text)
+def prose_line(text: object) -> str:
+    """`text` as one line of Markdown words: white space and control characters become a space, marks are escaped."""
+    words = " ".join(str(text).split())
+    return re.sub(r"([\\`*_<>\[\]|#])", r"\\\1", "".join(each for each in words if each.isprintable()))
 
 
 def python_literal(value: object) -> str:

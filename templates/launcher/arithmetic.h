@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace {
 
@@ -21,6 +22,7 @@ struct Arithmetic {
 
 struct Number {
   std::uint64_t value;
+  Number() : value(0) {}
   Number(std::uint64_t v) : value(v) {}  // literals become numbers by themselves
 };
 
@@ -50,5 +52,12 @@ inline Number min(Number a, Number b) { return b < a ? b : a; }
 inline Number max(Number a, Number b) { return a < b ? b : a; }
 inline Number ceil_div(Number a, Number b) { return a / b + (a % b == 0 ? 0 : 1); }
 inline Number align_up(Number a, Number b) { return ceil_div(a, b) * b; }
+
+// `a` as a kernel's integer parameter.
+template <typename Integer>
+Integer narrow(Number a) {
+  if (a.value <= static_cast<std::uint64_t>(std::numeric_limits<Integer>::max())) return static_cast<Integer>(a.value);
+  return static_cast<Integer>(no_value().value);
+}
 
 }  // namespace

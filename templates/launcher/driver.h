@@ -44,6 +44,13 @@ fail(Status status, const char* format, ...) {
   return status;
 }
 
+#define RETURN_IF_FAILED(expression)                                 \
+  do {                                                               \
+    if (const Status outcome = (expression); outcome != Status::ok) { \
+      return outcome;                                                \
+    }                                                                \
+  } while (false)
+
 inline Status driver_failure(CUresult result, const char* call, const char* subject) {
   const char* name = nullptr;
   if (cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "an unknown error";
@@ -230,8 +237,8 @@ inline Status load_kernel(const KernelInfo& info, const Device& device, const ch
 struct TensorMapShape {
   CUtensorMapDataType type;
   cuuint32_t rank;
-  cuuint64_t extents[5];
-  cuuint64_t strides[4];  // bytes, of every dimension but the innermost
+  Number extents[5];
+  Number strides[4];  // bytes, of every dimension but the innermost
   cuuint32_t box[5];
   cuuint32_t element_strides[5];
   CUtensorMapInterleave interleave;
@@ -240,34 +247,40 @@ struct TensorMapShape {
   CUtensorMapFloatOOBfill fill;
 };
 
-inline Status encode(CUtensorMap* map, const char* name, const void* address, TensorMapShape shape) {
+inline Status encode(CUtensorMap* map, const char* name, const void* address, const TensorMapShape& shape) {
+  cuuint64_t extents[5] = {};
+  cuuint64_t strides[4] = {};
   for (cuuint32_t i = 0; i < shape.rank; ++i) {
-    if (shape.extents[i] == 0) shape.extents[i] = 1;  // the encoder has no empty tensor; the kernel knows the extent
+    extents[i] = max(shape.extents[i], 1).value;  // the encoder has no empty tensor; the kernel knows the extent
+    if (i + 1 < shape.rank) strides[i] = shape.strides[i].value;
   }
-  const CUresult result = cuTensorMapEncodeTiled(map, shape.type, shape.rank, const_cast<void*>(address), shape.extents,
-                                                 shape.strides, shape.box, shape.element_strides, shape.interleave,
-                                                 shape.swizzle, shape.promotion, shape.fill);
+  const CUresult result = cuTensorMapEncodeTiled(map, shape.type, shape.rank, const_cast<void*>(address), extents, strides,
+                                                 shape.box, shape.element_strides, shape.interleave, shape.swizzle,
+                                                 shape.promotion, shape.fill);
   return result == CUDA_SUCCESS ? Status::ok : driver_failure(result, "cuTensorMapEncodeTiled", name);
 }
 
-inline Status check_grid(const KernelInfo& info, const std::uint64_t* grid) {
+inline bool is_empty(const Number* grid) { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
+
+inline Status check_grid(const KernelInfo& info, const Number* grid) {
   static const std::uint64_t limits[3] = {2147483647u, 65535u, 65535u};
   for (int axis = 0; axis < 3; ++axis) {
-    if (grid[axis] > limits[axis] || grid[axis] % info.cluster[axis] != 0) {
+    const std::uint64_t blocks = grid[axis].value;
+    if (blocks > limits[axis] || blocks % info.cluster[axis] != 0) {
       return fail(Status::invalid_argument, "%s: a grid of %llu blocks along %c cannot be launched", info.id,
-                  static_cast<unsigned long long>(grid[axis]), 'x' + axis);
+                  static_cast<unsigned long long>(blocks), 'x' + axis);
     }
   }
   return Status::ok;
 }
 
-inline Status launch(const KernelInfo& info, const LoadedKernel& kernel, const std::uint64_t* grid, void** parameters,
+inline Status launch(const KernelInfo& info, const LoadedKernel& kernel, const Number* grid, void** parameters,
                      CUstream stream) {
   CUlaunchAttribute attributes[3] = {};
   CUlaunchConfig config = {};
-  config.gridDimX = static_cast<unsigned>(grid[0]);
-  config.gridDimY = static_cast<unsigned>(grid[1]);
-  config.gridDimZ = static_cast<unsigned>(grid[2]);
+  config.gridDimX = static_cast<unsigned>(grid[0].value);
+  config.gridDimY = static_cast<unsigned>(grid[1].value);
+  config.gridDimZ = static_cast<unsigned>(grid[2].value);
   config.blockDimX = info.block[0];
   config.blockDimY = info.block[1];
   config.blockDimZ = info.block[2];
@@ -296,10 +309,29 @@ inline Span place(std::uint64_t* end, std::uint64_t align, Number bytes, Init in
   return Span{offset.value, bytes.value, init};
 }
 
-inline Status zero(CUdeviceptr workspace, const Span& span, CUstream stream) {
+inline Status zero(void* workspace, const Span& span, CUstream stream) {
   if (span.bytes == 0) return Status::ok;
-  const CUresult result = cuMemsetD8Async(workspace + span.offset, 0, span.bytes, stream);
+  const CUresult result =
+      cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(workspace) + span.offset, 0, span.bytes, stream);
   return result == CUDA_SUCCESS ? Status::ok : driver_failure(result, "cuMemsetD8Async", "workspace");
+}
+
+inline void* at(void* workspace, const Span& span) {
+  return span.bytes == 0 ? nullptr : static_cast<char*>(workspace) + span.offset;
+}
+
+inline const void* at(const void* buffer, Number offset_bytes) {
+  return static_cast<const char*>(buffer) + offset_bytes.value;
+}
+
+inline Number number(std::int64_t value) { return value < 0 ? no_value() : Number(static_cast<std::uint64_t>(value)); }
+
+inline Status check_pointer(const void* address, const char* name, unsigned element_bytes) {
+  if (address == nullptr) return fail(Status::invalid_argument, "buffer %s is null", name);
+  if (reinterpret_cast<std::uintptr_t>(address) % element_bytes != 0) {
+    return fail(Status::invalid_argument, "buffer %s is not aligned to its elements of %u bytes", name, element_bytes);
+  }
+  return Status::ok;
 }
 
 inline bool aligned_to(const void* address, std::uint64_t bytes) {

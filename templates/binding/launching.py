@@ -1,0 +1,573 @@
+# --- expressions of launch.json ----------------------------------------------------------------------------------
+
+_OPERATORS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARISONS: dict[type, Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "min": min,
+    "max": max,
+    "ceil_div": lambda value, unit: -(-value // unit),
+    "align_up": lambda value, unit: -(-value // unit) * unit,
+}
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _evaluate(expression: str | int, names: Mapping[str, int], functions: Mapping[str, Callable[..., int]]) -> int:
+    """The value of an expression of launch.json: unsigned 64-bit integers and conditions over them."""
+    if isinstance(expression, int):
+        return expression
+    try:
+        return _value(_parsed(expression), names, functions)
+    except ZeroDivisionError as error:
+        raise LaunchError(f"{expression} divides by zero for these arguments") from error
+
+
+def _value(node: ast.expr, names: Mapping[str, int], functions: Mapping[str, Callable[..., int]]) -> int:
+    match node:
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            value = _OPERATORS[type(op)](_value(left, names, functions), _value(right, names, functions))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            values = [_value(each, names, functions) for each in (left, *comparators)]
+            pairs = zip(ops, values, values[1:], strict=False)
+            return all(_COMPARISONS[type(op)](first, second) for op, first, second in pairs)
+        case ast.BoolOp(op=ast.And(), values=terms):
+            return all(_value(each, names, functions) for each in terms)
+        case ast.BoolOp(op=ast.Or(), values=terms):
+            return any(_value(each, names, functions) for each in terms)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _value(operand, names, functions)
+        case ast.Call(func=ast.Name(id=name), args=args) if name in functions:
+            value = functions[name](*(_argument(each, names, functions) for each in args))
+        case _:
+            raise LaunchError(f"launch.json holds {ast.unparse(node)!r}, which this version cannot read")
+    if not 0 <= value < 2**64:
+        raise LaunchError(f"{ast.unparse(node)} is {value} for these arguments: an extent or a stride is too large")
+    return value
+
+
+def _argument(node: ast.expr, names: Mapping[str, int], functions: Mapping[str, Callable[..., int]]) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return _value(node, names, functions)
+
+
+# --- arrays ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Array:
+    """A strided array in device memory. Strides count elements. `keep` holds what the address depends on."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: int | None
+    read_only: bool
+    keep: object
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _VersionedTensor(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_CUDA_MEMORY = (2, 13)  # kDLCUDA, kDLCUDAManaged
+_READ_ONLY = 1
+_DLPACK_TYPES = {
+    (1, 8): "uint8",
+    (1, 16): "uint16",
+    (2, 16): "float16",
+    (2, 32): "float32",
+    (4, 16): "bfloat16",
+    (10, 8): "float8_e4m3fn",
+    (12, 8): "float8_e5m2",
+}
+_INTERFACE_TYPES = {
+    "<f2": "float16",
+    "<f4": "float32",
+    "|u1": "uint8",
+    "<u1": "uint8",
+    "<u2": "uint16",
+    "<V2": "bfloat16",
+    "|V2": "bfloat16",
+}
+_ELEMENT_BYTES = {
+    "uint8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+}
+# Libraries without a type of their own pass its bits as an unsigned integer.
+_RAW = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+
+_capsule_is = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_capsule_is.restype = ctypes.c_int
+_capsule_address = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_address.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_capsule_address.restype = ctypes.c_void_p
+
+
+def as_array(value: Any, name: str, stream: int) -> Array:
+    """The device array behind `value`, ready on `stream`: DLPack first, else the CUDA array interface."""
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(value, name, stream)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _from_interface(value, name, stream)
+    raise ArrayError(f"{name} is a {type(value).__name__}: it has neither DLPack nor the CUDA array interface")
+
+
+def _from_dlpack(value: Any, name: str, stream: int) -> Array:
+    kind, device = value.__dlpack_device__()
+    if int(kind) not in _CUDA_MEMORY:
+        raise ArrayError(f"{name} is not in CUDA memory (DLPack device type {int(kind)})")
+    # 1 is DLPack's name of the default stream. The producer makes this stream wait for the array's data.
+    waiting = stream or 1
+    try:
+        capsule = value.__dlpack__(stream=waiting, max_version=(1, 1))
+    except TypeError:  # a producer from before DLPack 1.0
+        capsule = value.__dlpack__(stream=waiting)
+    read_only = False
+    if _capsule_is(capsule, b"dltensor_versioned"):
+        versioned = _VersionedTensor.from_address(_capsule_address(capsule, b"dltensor_versioned"))
+        tensor, read_only = versioned.tensor, bool(versioned.flags & _READ_ONLY)
+    else:
+        tensor = _Tensor.from_address(_capsule_address(capsule, b"dltensor"))
+    dtype = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        raise ArrayError(f"{name} has a type that no kernel here takes (DLPack code {tensor.code}, {tensor.bits} bits)")
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else _packed(shape)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Array(address, shape, strides, dtype, int(device), read_only, (value, capsule))
+
+
+def _from_interface(value: Any, name: str, stream: int) -> Array:
+    interface = value.__cuda_array_interface__
+    dtype = _INTERFACE_TYPES.get(interface["typestr"])
+    if dtype is None:
+        raise ArrayError(f"{name} has the type {interface['typestr']}, which no kernel here takes")
+    shape = tuple(interface["shape"])
+    address, read_only = interface["data"]
+    strides = _packed(shape)
+    if interface.get("strides") is not None:
+        size = _ELEMENT_BYTES[dtype]
+        if any(each % size for each in interface["strides"]):
+            raise ArrayError(f"{name} has strides that are not whole elements")
+        strides = tuple(each // size for each in interface["strides"])
+    producer = interface.get("stream")
+    if producer is not None and producer != (stream or 1):
+        _wait_for(int(producer), stream)
+    return Array(int(address or 0), shape, strides, dtype, None, bool(read_only), value)
+
+
+def _wait_for(producer: int, stream: int) -> None:
+    """Work on `stream` waits for what `producer` has been given so far."""
+    driver = _driver()
+    event = _call(driver.cuEventCreate, 2)  # without timing
+    try:
+        _call(driver.cuEventRecord, event, 0 if producer == 1 else producer)
+        _call(driver.cuStreamWaitEvent, stream, event, 0)
+    finally:
+        _call(driver.cuEventDestroy, event)
+
+
+def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def _check_type(array: Array, name: str, wanted: str) -> None:
+    if array.dtype not in (wanted, _RAW.get(wanted)):
+        raise ArrayError(f"{name} has the type {array.dtype}; this bundle was built for {wanted}")
+    if array.address % _ELEMENT_BYTES[array.dtype]:
+        raise ArrayError(f"{name} is not aligned to its elements")
+
+
+# --- the device --------------------------------------------------------------------------------------------------
+
+
+def _driver() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    """The value of a driver call, or LaunchError with the driver's name of the failure."""
+    status, *values = function(*args)
+    if int(status) != 0:
+        _, text = _driver().cuGetErrorName(status)
+        text = text.decode() if isinstance(text, bytes) else status
+        raise LaunchError(f"{getattr(function, '__name__', function)} failed: {text}")
+    return values[0] if len(values) == 1 else values or None
+
+
+def _stream_handle(stream: Any) -> int:
+    """The handle of None (the default stream), an integer, or a stream object of torch, CuPy or cuda.core."""
+    if stream is None:
+        return 0
+    if hasattr(stream, "__cuda_stream__"):
+        protocol = stream.__cuda_stream__
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    return int(stream)
+
+
+@dataclass
+class _Loaded:
+    """A kernel on one device. `function` is None where no image of it loads there."""
+
+    function: Any
+    library: Any
+    max_active_clusters: int
+
+
+class Launcher:
+    """The kernels of the bundle on one device. Made once for each device; safe to call from several threads."""
+
+    def __init__(self, device: int, images: Path) -> None:
+        driver = _driver()
+        _call(driver.cuInit, 0)
+        self.device = device
+        self.handle = _call(driver.cuDeviceGet, device)
+        self.context = _call(driver.cuDevicePrimaryCtxRetain, self.handle)  # torch and CuPy use the same
+        self.capability = (self._attribute("COMPUTE_CAPABILITY_MAJOR"), self._attribute("COMPUTE_CAPABILITY_MINOR"))
+        self.sms = self._attribute("MULTIPROCESSOR_COUNT")
+        self.clusters = bool(self._attribute("CLUSTER_LAUNCH"))
+        with self.current():
+            self.kernels = {kernel["id"]: self._load(kernel, images) for kernel in LAUNCH["kernels"]}
+
+    def _attribute(self, name: str) -> int:
+        driver = _driver()
+        member = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_call(driver.cuDeviceGetAttribute, member, self.handle))
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The device's primary context is current inside."""
+        driver = _driver()
+        _call(driver.cuCtxPushCurrent, self.context)
+        try:
+            yield
+        finally:
+            _call(driver.cuCtxPopCurrent)
+
+    def _load(self, kernel: Mapping[str, Any], images: Path) -> _Loaded:
+        driver = _driver()
+        target = self._target(kernel["images"])
+        if target is None:
+            return _Loaded(None, None, 0)
+        path = images / Path(kernel["images"][target]).name
+        if not path.is_file():
+            raise LaunchError(f"{path} is not there: build the bundle first")
+        try:
+            library = _call(driver.cuLibraryLoadFromFile, str(path).encode(), [], [], 0, [], [], 0)
+        except LaunchError:
+            return _Loaded(None, None, 0)  # the driver is too old for this image: the ladder steps down
+        handle = _call(driver.cuLibraryGetKernel, library, kernel["entry"].encode())
+        function = _call(driver.cuKernelGetFunction, handle)
+        return _Loaded(function, library, self._residency(kernel, function))
+
+    def _target(self, images: Mapping[str, str]) -> str | None:
+        """The best image for the device: its own architecture's, else the highest minor version that loads."""
+        found: list[tuple[bool, int, str]] = []
+        for target in images:
+            number, suffix = re.fullmatch(r"sm_(\d+)([af]?)", target).groups()  # type: ignore[union-attr]
+            major, minor = int(number[:-1]), int(number[-1])
+            fits = minor == self.capability[1] if suffix == "a" else minor <= self.capability[1]
+            if major == self.capability[0] and fits:
+                found.append((suffix == "a", minor, target))
+        return max(found)[2] if found else None
+
+    def _residency(self, kernel: Mapping[str, Any], function: Any) -> int:
+        """Clusters that the device holds at once; 0 where not even one fits."""
+        driver = _driver()
+        attribute = driver.CUfunction_attribute
+        smem = _evaluate(kernel["dynamic_smem_bytes"], {}, _FUNCTIONS)
+        settings = [(attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem)]
+        if kernel["carveout"] == "max":
+            settings.append((attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100))
+        if kernel["nonportable"]:
+            settings.append((attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+        try:
+            for name, value in settings:
+                _call(driver.cuFuncSetAttribute, function, name, value)
+            if self.clusters:
+                config = self._config(kernel, kernel["cluster"], smem, 0, cluster_of_one=True)
+                return int(_call(driver.cuOccupancyMaxActiveClusters, function, config))
+            if math.prod(kernel["cluster"]) > 1:
+                return 0
+            threads = math.prod(kernel["block"])
+            return self.sms * int(_call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, smem))
+        except LaunchError:
+            return 0
+
+    def _config(
+        self, kernel: Mapping[str, Any], grid: Sequence[int], smem: int, stream: int, *, cluster_of_one: bool = False
+    ) -> Any:
+        driver = _driver()
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = kernel["block"]
+        config.sharedMemBytes = smem
+        config.hStream = stream
+        identity = driver.CUlaunchAttributeID
+        attributes = []
+        if math.prod(kernel["cluster"]) > 1 or cluster_of_one:
+            attributes.append(
+                _dimensions(identity.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, "clusterDim", kernel["cluster"])
+            )
+        if kernel["attributes"]["preferred_cluster"] and not cluster_of_one:
+            preferred = kernel["attributes"]["preferred_cluster"]
+            attributes.append(
+                _dimensions(identity.CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, "preferredClusterDim", preferred)
+            )
+        if kernel["attributes"]["programmatic_stream_serialization"] and not cluster_of_one:
+            overlap = driver.CUlaunchAttribute()
+            overlap.id = identity.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            overlap.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(overlap)
+        config.attrs = attributes
+        config.numAttrs = len(attributes)
+        return config
+
+    def pick(self, arguments: Mapping[str, Any], addresses: Mapping[str, int], sm_budget: int | None = None) -> str:
+        """The first rung of the ladder whose condition holds. Raises LaunchError where none does."""
+        names = self._names(arguments, sm_budget)
+        for rung in LAUNCH["ladder"]:
+            if self._runs(rung, names, addresses):
+                return rung["run"]
+        raise LaunchError("no rung of the ladder runs on this device with these arguments")
+
+    def _runs(self, rung: Mapping[str, str], names: Mapping[str, int], addresses: Mapping[str, int]) -> bool:
+        queries = {
+            **_FUNCTIONS,
+            "loadable": lambda kernel: self.kernels[kernel].function is not None,
+            "max_active_clusters": lambda kernel: self.kernels[kernel].max_active_clusters,
+            "aligned": lambda buffer, multiple: addresses[buffer] % multiple == 0,
+        }
+        return bool(_evaluate(rung["when"], names, queries))
+
+    def _names(self, arguments: Mapping[str, Any], sm_budget: int | None) -> dict[str, int]:
+        names = {each["name"]: arguments[each["name"]] for each in LAUNCH["arguments"] if each["type"] == "i64"}
+        for each in LAUNCH["arguments"]:
+            least = each["min"] or 0
+            if each["type"] == "i64" and names[each["name"]] < least:
+                raise LaunchError(f"{each['name']} is {names[each['name']]}, at least {least} is needed")
+        names["num_sms"] = self.sms
+        names["sm_budget"] = min(sm_budget or DEFAULT_SM_BUDGET or self.sms, self.sms)
+        return names
+
+    def run(
+        self,
+        arguments: Mapping[str, Any],
+        addresses: Mapping[str, int],
+        stream: int,
+        rung: str | None = None,
+        sm_budget: int | None = None,
+    ) -> str:
+        """Launches on `stream` and returns the rung that ran. Scratch memory is the stream's, before and after."""
+        names = self._names(arguments, sm_budget)
+        if rung is None:
+            rung = self.pick(arguments, addresses, sm_budget)
+        else:
+            entries = [each for each in LAUNCH["ladder"] if each["run"] == rung]
+            if not entries:
+                raise LaunchError(f"there is no rung {rung!r}: {', '.join(each['run'] for each in LAUNCH['ladder'])}")
+            if not self._runs(entries[0], names, addresses):
+                raise LaunchError(f"the rung {rung} does not run on this device with these arguments")
+        scratch: dict[str, int] = {}
+        with self.current():
+            try:
+                for kernel_id in LAUNCH["sequences"].get(rung, [rung]):
+                    self._launch(kernel_id, names, arguments, addresses, scratch, stream)
+            finally:
+                for address in scratch.values():
+                    _call(_driver().cuMemFreeAsync, address, stream)
+        return rung
+
+    def _launch(
+        self,
+        kernel_id: str,
+        names: Mapping[str, int],
+        arguments: Mapping[str, Any],
+        addresses: Mapping[str, int],
+        scratch: dict[str, int],
+        stream: int,
+    ) -> None:
+        kernel = next(each for each in LAUNCH["kernels"] if each["id"] == kernel_id)
+        loaded = self.kernels[kernel_id]
+        if loaded.function is None:
+            raise LaunchError(f"no image of {kernel_id} loads on this device")
+        names = {**names, "max_active_clusters": loaded.max_active_clusters}
+        grid = [_evaluate(each, names, _FUNCTIONS) for each in kernel["grid_blocks"]]
+        if 0 in grid:
+            return  # an empty output
+        for blocks, cluster, limit in zip(grid, kernel["cluster"], (2**31 - 1, 65535, 65535), strict=True):
+            if blocks > limit or blocks % cluster:
+                raise LaunchError(f"{kernel_id}: a grid of {grid} blocks cannot be launched")
+        packed = [self._pack(param, names, arguments, addresses, scratch, stream) for param in kernel["params"]]
+        held = [_aligned_copy(each) for each in packed]
+        pointers = (ctypes.c_void_p * len(held))(*(address for _, address in held))
+        config = self._config(kernel, grid, _evaluate(kernel["dynamic_smem_bytes"], {}, _FUNCTIONS), stream)
+        _call(_driver().cuLaunchKernelEx, config, loaded.function, ctypes.addressof(pointers), 0)
+
+    def _pack(
+        self,
+        param: Mapping[str, Any],
+        names: Mapping[str, int],
+        arguments: Mapping[str, Any],
+        addresses: Mapping[str, int],
+        scratch: dict[str, int],
+        stream: int,
+    ) -> bytes:
+        """The bytes of one kernel parameter."""
+        kind = param["kind"]
+        if kind == "tensormap":
+            return _tensor_map(param, names, addresses[param["buffer"]])
+        if kind == "ptr":
+            if param["buffer"] is None:
+                return struct.pack("<Q", 0)
+            return struct.pack("<Q", addresses[param["buffer"]] + _evaluate(param["offset_bytes"], names, _FUNCTIONS))
+        if kind == "scratch":
+            return struct.pack("<Q", self._scratch(param, names, scratch, stream))
+        if kind == "f32":
+            value = param["value"]
+            return struct.pack("<f", arguments[value] if isinstance(value, str) else value)
+        value = _evaluate(param["value"], names, _FUNCTIONS)
+        try:
+            return struct.pack(_INTEGERS[kind], value)
+        except struct.error as error:
+            raise LaunchError(f"{param['name']} = {value} does not fit the kernel's {kind}") from error
+
+    def _scratch(self, param: Mapping[str, Any], names: Mapping[str, int], scratch: dict[str, int], stream: int) -> int:
+        size = _evaluate(param["bytes"], names, _FUNCTIONS)
+        if size == 0:
+            return 0
+        if param["name"] not in scratch:
+            scratch[param["name"]] = int(_call(_driver().cuMemAllocAsync, size, stream))
+            if param["init"] != "none":
+                _call(_driver().cuMemsetD8Async, scratch[param["name"]], 0, size, stream)
+        return scratch[param["name"]]
+
+
+_INTEGERS = {"u8": "<B", "s8": "<b", "u16": "<H", "s16": "<h", "i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q"}
+_MAP_TYPES = {
+    "bfloat16": "BFLOAT16",
+    "float16": "FLOAT16",
+    "float32": "FLOAT32",
+    "float64": "FLOAT64",
+    "int32": "INT32",
+    "uint32": "UINT32",
+    "int64": "INT64",
+}  # every one-byte type is UINT8
+_PROMOTIONS = {"none": "NONE", "64B": "L2_64B", "128B": "L2_128B", "256B": "L2_256B"}
+_FILLS = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
+
+
+def _tensor_map(param: Mapping[str, Any], names: Mapping[str, int], address: int) -> bytes:
+    """The 128 bytes of a tensor map. The encoder has no empty tensor: an extent of 0 becomes 1."""
+    driver = _driver()
+    extents = [max(1, _evaluate(each, names, _FUNCTIONS)) for each in param["global_dim"]]
+    strides = [_evaluate(each, names, _FUNCTIONS) for each in param["global_stride_bytes"]]
+
+    def member(kind: str, prefix: str, value: str) -> Any:
+        return getattr(getattr(driver, kind), f"{prefix}_{value}")
+
+    encoded = _call(
+        driver.cuTensorMapEncodeTiled,
+        member("CUtensorMapDataType", "CU_TENSOR_MAP_DATA_TYPE", _MAP_TYPES.get(param["dtype"], "UINT8")),
+        param["rank"],
+        driver.CUdeviceptr(address),
+        [driver.cuuint64_t(each) for each in extents],
+        [driver.cuuint64_t(each) for each in strides],
+        [driver.cuuint32_t(each) for each in param["box_dim"]],
+        [driver.cuuint32_t(each) for each in param["element_strides"]],
+        member("CUtensorMapInterleave", "CU_TENSOR_MAP_INTERLEAVE", param["interleave"].upper()),
+        member("CUtensorMapSwizzle", "CU_TENSOR_MAP_SWIZZLE", param["swizzle"].upper()),
+        member("CUtensorMapL2promotion", "CU_TENSOR_MAP_L2_PROMOTION", _PROMOTIONS[param["l2_promotion"]]),
+        member("CUtensorMapFloatOOBfill", "CU_TENSOR_MAP_FLOAT_OOB_FILL", _FILLS[param["oob_fill"]]),
+    )
+    return ctypes.string_at(int(encoded.getPtr()), 128)
+
+
+def _dimensions(identity: Any, field: str, size: Sequence[int]) -> Any:
+    attribute = _driver().CUlaunchAttribute()
+    attribute.id = identity
+    dimensions = getattr(attribute.value, field)
+    dimensions.x, dimensions.y, dimensions.z = size
+    return attribute
+
+
+def _aligned_copy(data: bytes, alignment: int = 64) -> tuple[Any, int]:
+    """(owner, address) of a copy of `data` at a multiple of `alignment`."""
+    owner = ctypes.create_string_buffer(len(data) + alignment)
+    address = -(-ctypes.addressof(owner) // alignment) * alignment
+    ctypes.memmove(address, data, len(data))
+    return owner, address
+
+
+_launchers: dict[tuple[int, str], Launcher] = {}
+_launchers_lock = threading.Lock()
+
+
+def launcher(device: int = 0, images: str | Path | None = None) -> Launcher:
+    """The launcher of a device, made on first use. `images`: the folder of cubins, build/ beside this file if None."""
+    folder = Path(images) if images is not None else Path(__file__).resolve().parent / "build"
+    with _launchers_lock:
+        key = (device, str(folder))
+        if key not in _launchers:
+            _launchers[key] = Launcher(device, folder)
+        return _launchers[key]

@@ -23,7 +23,6 @@ from advisor.errors import EXIT_DEVICE, EXIT_DONE, AdvisorError, InputError
 
 if TYPE_CHECKING:
     from advisor import workflow
-    from advisor.records.evidence import Evidence
     from advisor.records.plan import Finding, Plan
     from advisor.report.blocks import Block
 
@@ -412,16 +411,8 @@ def run(
         return ran.exit_status
     _print_generated(ran.generated)
     if ran.validated is not None:
-        _say(_outcome(ran.validated.evidence))
         _print_validated(ran.validated)
     return ran.exit_status
-
-
-def _outcome(evidence: Evidence) -> str:
-    if evidence.verdict == "not_run":
-        return f"Compiled, not run: {evidence.not_run_reason}"
-    chip = evidence.chip.name if evidence.chip else "the GPU"
-    return f"Ran on {chip}: {evidence.verdict}"
 
 
 @command("simulate")

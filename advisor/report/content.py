@@ -187,7 +187,7 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
         cc = ".".join(map(str, evidence.chip.compute_capability))
         yield Paragraph(f"Validated on {evidence.chip.name}, compute capability {cc}, driver {evidence.chip.driver}.")
     elif evidence.not_run_reason:
-        yield Paragraph(f"Nothing ran: {evidence.not_run_reason}")
+        yield Paragraph(f"Compiled, not run: {evidence.not_run_reason}")
     rows: list[tuple[Cell, ...]] = []
     for row in evidence.gates:
         results = {gate.gate: gate.result for gate in row.gates}
@@ -262,6 +262,8 @@ def _artifact(step: Step) -> Iterator[Block]:
         rows = tuple((words(name), _value(value)) for name, value in facts.items())
         yield Table(("fact", "value"), rows)
     for name, table in tables.items():
+        if not table["rows"]:
+            continue
         columns = tuple(words(each) for each in table["columns"])
         yield Table(columns, tuple(tuple(_value(cell) for cell in row) for row in table["rows"]), words(name))
 
@@ -290,7 +292,7 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         experiment = plan.experiment
         yield Paragraph(experiment.question, strong=True)
         yield Paragraph(f"Hypothesis: {experiment.hypothesis}")
-        yield Code(experiment.command, "sh")
+        yield Code(experiment.command.replace("BUNDLE", f"generated/{plan.problem.get('name', 'problem')}"), "sh")
         yield Bullets((f"confirmed if {experiment.confirms_if}", f"refuted if {experiment.refutes_if}"))
     else:
         yield Paragraph("There is no choice to test, so no experiment could prove it wrong.")
@@ -306,8 +308,7 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
 
 def _cases(evidence: Evidence) -> Iterator[Block]:
     if not evidence.cases:
-        if evidence.not_run_reason:
-            yield Paragraph(f"No case ran: {evidence.not_run_reason}")
+        yield Paragraph("No case ran.")
         return
     counts = Counter(case.verdict for case in evidence.cases)
     summary = ", ".join(f"{count} {words(verdict)}" for verdict, count in sorted(counts.items()))
@@ -383,13 +384,18 @@ def _not_verified(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield Heading("Not verified")
     items = list(plan.not_verified)
     if evidence is not None:
-        for row in evidence.gates:
-            items += [
-                f"{row.kernel_id} for {row.image}: {g.gate} was not run: {g.reason}"
-                for g in row.gates
-                if g.result == "not_run"
-            ]
+        items += _not_run(evidence)
     if items:
         yield Bullets(tuple(dict.fromkeys(items)))
     else:
         yield Paragraph("Nothing was launched, so nothing is left to verify.")
+
+
+def _not_run(evidence: Evidence) -> list[str]:
+    """One line for each gate and reason, with the images that it holds for."""
+    images: dict[tuple[str, str], list[str]] = {}
+    for row in evidence.gates:
+        for gate in row.gates:
+            if gate.result == "not_run" and row.twin_of is None:
+                images.setdefault((gate.gate, gate.reason), []).append(f"{row.kernel_id} for {row.image}")
+    return [f"{gate} was not run for {', '.join(names)}: {reason}" for (gate, reason), names in images.items()]

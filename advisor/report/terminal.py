@@ -48,36 +48,47 @@ def _bullet(text: str) -> RenderableType:
 
 
 def _table(table: Table, width: int) -> RenderableType:
-    """A table where every column keeps its longest word whole; one record per paragraph where that cannot fit."""
+    """A table in which no word is broken; one record per row where the width is too small for that."""
     texts = [[cell_text(each) for each in row] for row in table.rows]
-    if _narrowest(table.columns, texts) > width:
+    widths = _widths(table.columns, texts, width)
+    if widths is None:
         return _records(table, texts)
     rich_table = RichTable(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 1, 0, 0),
+        padding=(0, COLUMN_GAP - 1, 0, 0),  # the divider is the other blank
         title=table.caption or None,
         title_justify="left",
         title_style="italic",
         header_style="bold",
     )
-    for index, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
-        words = " ".join([name, *(row[index] for row in texts)]).split()
-        longest = max(map(len, words), default=1)
-        rich_table.add_column(name, justify="right" if right else "left", min_width=longest, overflow="fold")
+    for name, right, own in zip(table.columns, table.numeric, widths, strict=True):
+        rich_table.add_column(name, justify="right" if right else "left", width=own, overflow="fold")
     for row in texts:
         rich_table.add_row(*(Text(each) for each in row))
     return rich_table
 
 
-def _narrowest(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
-    """The width at which no word of the table is broken."""
-    total = 0
-    for index, name in enumerate(columns):
-        words = " ".join([name, *(row[index] for row in texts)]).split()
-        total += max(map(len, words), default=1) + COLUMN_GAP
-    return total
+def _widths(columns: Sequence[str], texts: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """A width for each column: what it would like, or no less than its longest word. None where that does not fit.
+
+    rich shrinks the widest columns first and breaks the names in them. Here all columns rise to one level, as water
+    does, so that short ones stay on one line and the long ones share the rest.
+    """
+    cells = [[name, *(row[index] for row in texts)] for index, name in enumerate(columns)]
+    wanted = [max(map(len, column)) for column in cells]
+    least = [max((len(word) for cell in column for word in cell.split()), default=1) for column in cells]
+    room = width - COLUMN_GAP * (len(columns) - 1)
+    if sum(wanted) <= room:
+        return wanted
+    if sum(least) > room:
+        return None
+
+    def at(level: int) -> list[int]:
+        return [min(high, max(low, level)) for low, high in zip(least, wanted, strict=True)]
+
+    return at(max(level for level in range(room + 1) if sum(at(level)) <= room))
 
 
 def _records(table: Table, texts: Sequence[Sequence[str]]) -> RenderableType:

@@ -69,7 +69,7 @@ def test_a_case_that_failed_is_named_with_its_detail(plan: Plan, evidence: Evide
 def test_what_did_not_run_is_listed_as_not_verified(plan: Plan, evidence: Evidence) -> None:
     tail = render_report(plan, evidence).split("## Not verified")[1]
     assert "no kernel ran on any GPU" in tail
-    assert "portable_one_tile for sm_100: ran was not run" in tail
+    assert "ran was not run for portable_one_tile for sm_100: sm_100 does not load" in tail
 
 
 def test_the_experiment_and_its_command_are_in_the_planned_report(plan: Plan) -> None:

@@ -56,8 +56,12 @@ struct StraightCopy {
     // `shared` is the address of the tile and `bytes` the same place as a pointer. Copies of 4 or 16 bytes are left in
     // flight for the caller's group; narrower ones are done on return.
     __device__ __forceinline__ void issue(u32 shared, char* bytes) const {
-        if (alignment == 16) {
-            each<kPasses>([&](u32 place, const char* source, u32 valid) {
+        if (alignment == 16 && outer_left >= kOuter && inner_left >= kRowBytes) {
+            each<kPasses, true>([&](u32 place, const char* source, u32) {
+                ptx::cp_async_cg_16(shared + place, source, 16);
+            });
+        } else if (alignment == 16) {
+            each<1>([&](u32 place, const char* source, u32 valid) {
                 ptx::cp_async_cg_16(shared + place, source, valid);
             });
         } else if (kElement == 4 || alignment >= 4) {
@@ -81,9 +85,9 @@ struct StraightCopy {
     }
 
     // Calls visit(offset in shared memory, source, valid bytes) for this thread's share of the 16-byte chunks. Only the
-    // wide copies are unrolled: the others have enough instructions of their own, and the offsets of every pass would
-    // be kept in registers all through the main loop.
-    template <u32 kUnroll, typename Visit>
+    // wide copies of whole tiles are unrolled: the others have enough instructions of their own, and the offsets of
+    // every pass would be kept in registers all through the main loop.
+    template <u32 kUnroll, bool kWhole = false, typename Visit>
     __device__ __forceinline__ void each(Visit visit) const {
         // Whole rows per pass: a thread keeps its chunk and steps by a fixed number of rows.
         static_assert(kThreads % Rows::kChunks == 0, "uneven passes");
@@ -98,7 +102,7 @@ struct StraightCopy {
         for (u32 pass = 0; pass < kPasses; ++pass) {
             const u32 row = first + pass * kRowsPerPass;
             if (kChunks % kThreads != 0 && row >= kOuter) break;
-            const u32 valid = row < rows ? (left < 16 ? left : 16) : 0;
+            const u32 valid = kWhole ? 16 : row < rows ? (left < 16 ? left : 16) : 0;
             visit(Rows::offset(row, chunk), valid ? source : tile, valid);
             source += kRowsPerPass * stride;
         }

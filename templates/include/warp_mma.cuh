@@ -13,14 +13,17 @@ struct Fragments {
     using Contiguous = SwizzledRows<kRowBytes>;
     using Strided = SwizzledRows<kRows * 2>;
 
-    // All threads of a warp: 16 rows by 32 bytes of K. r[i + 2j] holds 8-row group i, 16-byte half j of K.
+    // All threads of a warp: 16 rows by 32 bytes of K. With i the upper or lower 8 rows and j the 16-byte half of K, A
+    // gets (i, j) in r[i + 2j]. B gets it in r[j + 2i]: an MMA takes both halves of 8 columns in neighbouring registers.
+    template <bool kIsA>
     __device__ __forceinline__ static void load(u32 (&r)[4], u32 tile, u32 row0, u32 step) {
-        const u32 lane = threadIdx.x % 32;
-        const u32 matrix = lane / 8, line = lane % 8;
+        const u32 line = threadIdx.x % 8;
+        const u32 bit0 = threadIdx.x / 8 % 2, bit1 = threadIdx.x / 16 % 2;
+        const u32 i = kIsA ? bit0 : bit1, j = kIsA ? bit1 : bit0;
         if constexpr (kKContiguous) {
-            ptx::ldmatrix_x4(r, tile + Contiguous::offset(row0 + matrix % 2 * 8 + line, step * 2 + matrix / 2));
+            ptx::ldmatrix_x4(r, tile + Contiguous::offset(row0 + i * 8 + line, step * 2 + j));
         } else {
-            ptx::ldmatrix_x4_trans(r, tile + Strided::offset(step * 16 + matrix / 2 * 8 + line, row0 / 8 + matrix % 2));
+            ptx::ldmatrix_x4_trans(r, tile + Strided::offset(step * 16 + j * 8 + line, row0 / 8 + i));
         }
     }
 };
@@ -33,8 +36,8 @@ struct WarpTile {
     static_assert(kM % 16 == 0 && kN % 16 == 0, "fragments are loaded by 16 rows");
     float acc[kM / 16][kN / 8][4] = {};
 
-    // Where fp8 is multiplied as fp16 (sm_90) it takes many registers to unpack; one step at a time is enough of them.
-    static constexpr u32 kUnroll = sizeof(A) == 1 ? 1 : 4;
+    // Steps in flight cost fragments in registers; fp8 more so, where it is unpacked to be multiplied as fp16 (sm_90).
+    static constexpr u32 kUnroll = sizeof(A) == 1 ? 1 : 2;
 
     // All threads of the warp: adds the product of the tiles in shared memory. (row0, column0) is the warp's corner.
     template <typename FragmentsA, typename FragmentsB, u32 kRowBytes>
@@ -43,14 +46,14 @@ struct WarpTile {
         for (u32 step = 0; step < kRowBytes / 32; ++step) {
             u32 a[kM / 16][4], b[kN / 16][4];
 #pragma unroll
-            for (u32 i = 0; i < kM / 16; ++i) FragmentsA::load(a[i], tile_a, row0 + i * 16, step);
+            for (u32 i = 0; i < kM / 16; ++i) FragmentsA::template load<true>(a[i], tile_a, row0 + i * 16, step);
 #pragma unroll
-            for (u32 j = 0; j < kN / 16; ++j) FragmentsB::load(b[j], tile_b, column0 + j * 16, step);
+            for (u32 j = 0; j < kN / 16; ++j) FragmentsB::template load<false>(b[j], tile_b, column0 + j * 16, step);
 #pragma unroll
             for (u32 i = 0; i < kM / 16; ++i) {
 #pragma unroll
                 for (u32 j = 0; j < kN / 8; ++j) {
-                    const u32 columns[2] = {b[j / 2][j % 2], b[j / 2][j % 2 + 2]};
+                    const u32 columns[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
                     add(acc[i][j], a[i], columns);
                 }
             }

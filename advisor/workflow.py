@@ -263,7 +263,8 @@ class Oracle:
             if target is None or planned.targeting.rung_profiles[choice.family].compute_capability != cc:
                 continue
             image = generated_images[kernel.id, target]
-            key = _key_parts(planned.workload, choice.candidate())
+            asked = choice.residency.derived  # the numbers that the planner's own question has
+            key = (asked["threads"], asked["registers"], asked["smem_bytes"])
             self._images[key] = (image.cubin, kernel.entry, target)
             count += 1
         return count
@@ -279,11 +280,6 @@ class Oracle:
             count, facts = self._device.query_residency(cubin, entry, key)
             self._answers[key] = (count, {**facts, "image": target})
         return self._answers[key]
-
-
-def _key_parts(work: Workload, candidate: Candidate) -> tuple[int, int, int]:
-    r = work.resources(candidate)
-    return (r.threads, r.registers, r.static_smem_bytes + r.dynamic_smem_bytes)
 
 
 def generate(
@@ -408,7 +404,7 @@ def _pinned(planned: Planned, candidate: Candidate, oracle: Oracle, progress: Pr
             return getattr(work, name)
 
         def explore(self, profile: DeviceProfile, family: Family, **how: Any) -> Any:
-            if family == candidate.family and how.get("forced"):
+            if family == candidate.family and how.get("occupancy") is not None:  # the ladder's own search
                 how["overrides"] = {**pins, **(how.get("overrides") or {})}
             return work.explore(profile, family, **how)
 

@@ -50,9 +50,10 @@ def test_ctrl_c_leaves_a_whole_bundle_or_none(workplace: Path, delay: float) -> 
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
-    assert process.returncode in (0, 130), stderr
+    # CPython ends by the signal itself, which a shell shows as 130 too, when it struck while a module was executed.
+    assert process.returncode in (0, 130, -signal.SIGINT), stderr
     folder = workplace / "out"
-    if process.returncode == 130:
+    if process.returncode:
         assert "interrupted" in stderr
     left = [each.name for each in folder.iterdir()] if folder.exists() else []
     assert [name for name in left if name.startswith(".")] == []

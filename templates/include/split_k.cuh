@@ -19,34 +19,37 @@ __device__ __forceinline__ Span slice_of(u32 blocks, u32 slice) {
     return {static_cast<u32>(all * slice / kSlices), static_cast<u32>(all * (slice + 1) / kSlices)};
 }
 
-// The partial sums of one warpgroup in its CTA's shared memory: 16 bytes of a thread beside those of its neighbours, so
-// that the same thread of another CTA, which wants the same elements, reads whole segments.
-__device__ __forceinline__ u32 partial_address(u32 base, u32 group) {
-    return base + (group * 128 + threadIdx.x % 128) * 16;
+// Where the owner of a chunk receives slice `slice` of it: 16 bytes of a thread beside those of its neighbours, so that a
+// warp stores whole segments, and the same thread of the owner, which wants the same elements, reads them back.
+template <u32 kSlices, u32 kCount>
+__device__ __forceinline__ u32 partial_address(u32 base, u32 turn, u32 slice) {
+    return base + (turn * kSlices + slice) * kCount * 128 * sizeof(float) + threadIdx.x % 128 * 16;
 }
 
-// The whole warpgroup, into its own shared memory.
-template <u32 kCount>
-__device__ __forceinline__ void put_partials(const float (&values)[kCount], u32 base) {
+// The whole warpgroup, between two barriers of the cluster: its sums of a chunk into the memory of the chunk's owner.
+// Stores, because a peer's memory is written several times faster than it is read. `base` is a shared::cluster address.
+template <u32 kSlices, u32 kCount>
+__device__ __forceinline__ void send_partials(const float (&values)[kCount], u32 base, u32 turn, u32 slice) {
+    const u32 address = partial_address<kSlices, kCount>(base, turn, slice);
 #pragma unroll
     for (u32 at = 0; at < kCount; at += 4) {
-        ptx::st_shared_v4_f32(partial_address(base, at / 4), values[at], values[at + 1], values[at + 2], values[at + 3]);
+        ptx::st_shared_cluster_v4_f32(address + at / 4 * 2048, values[at], values[at + 1], values[at + 2],
+                                      values[at + 3]);
     }
 }
 
-// The whole warpgroup, between two barriers of the cluster: the sum over all slices of kCount accumulators that lie from
-// `base` on. Slice s is in the CTA of rank `rank0 + s * rank_step`.
+// The whole warpgroup of the owner, after a barrier of the cluster: the sum over all slices. `base` is its own memory.
 template <u32 kSlices, u32 kCount>
-__device__ __forceinline__ void sum_partials(float (&values)[kCount], u32 base, u32 rank0, u32 rank_step) {
+__device__ __forceinline__ void sum_partials(float (&values)[kCount], u32 base, u32 turn) {
 #pragma unroll
     for (u32 at = 0; at < kCount; ++at) values[at] = 0.0f;
-#pragma unroll 1
+#pragma unroll
     for (u32 slice = 0; slice < kSlices; ++slice) {
-        const u32 remote = ptx::mapa_shared_cluster(base, rank0 + slice * rank_step);
+        const u32 address = partial_address<kSlices, kCount>(base, turn, slice);
 #pragma unroll
         for (u32 at = 0; at < kCount; at += 4) {
             float part[4];
-            ptx::ld_shared_cluster_v4_f32(part, partial_address(remote, at / 4));
+            ptx::ld_shared_v4_f32(part, address + at / 4 * 2048);
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) values[at + i] += part[i];
         }

@@ -152,8 +152,25 @@ def stage_bytes(c: Candidate) -> tuple[int, int]:
 
 
 def chunk_columns(c: Candidate) -> int:
-    """Columns that the epilogue finishes and stores at a time."""
-    return math.gcd(c.tile[1], 64)
+    """Columns that the epilogue finishes and stores at a time, with 64 rows: at most 64, and where the CTAs of a
+    cluster share the chunks of a tile, few enough (8 at least) that each has some."""
+    columns = math.gcd(c.tile[1], 64)
+    if slices_in_cluster(c):
+        while columns > 8 and _chunks(c, columns) < c.cluster[2]:
+            columns //= 2
+    return columns
+
+
+def _chunks(c: Candidate, columns: int) -> int:
+    """Chunks of one consumer warpgroup."""
+    return c.tile[0] // (ROWS_PER_WGMMA * consumers(c)) * (c.tile[1] // columns)
+
+
+def partial_bytes(c: Candidate) -> int:
+    """What a CTA receives of partial sums, in the ring's memory: every slice of the chunks that it owns."""
+    columns, z = chunk_columns(c), c.cluster[2]
+    turns = -(-_chunks(c, columns) // z)
+    return consumers(c) * turns * z * ROWS_PER_WGMMA * columns * 4
 
 
 def store_bytes(p: GemmProblem, c: Candidate) -> int:
@@ -261,19 +278,8 @@ def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
             )
         )
     if slices_in_cluster(c):
-        rows += [
-            BarrierRow(
-                name="consumers",
-                scope="cta",
-                count=1,
-                arrivals=WARPGROUP * consumers(c),
-                arrivals_from=f"the threads of {consumers(c)} consumer warpgroups",
-                tx_bytes=0,
-                phases="once a tile: no wgmma reads the ring any more, partial sums may overwrite it",
-                failure="partial sums overwrite operands that the other warpgroup still multiplies",
-            ),
-            _cluster_row(c, "partials", 2, "twice a tile: all partial sums are written; all of them are read"),
-        ]
+        phases = "three times a tile: every ring is idle; all partial sums have arrived; all of them are read"
+        rows.append(_cluster_row(c, "partials", 3, phases))
     if size > 1:
         rows += [
             _cluster_row(c, "start", 1, "once, before the first remote access"),
@@ -412,7 +418,7 @@ def _split_violations(c: Candidate) -> list[Violation]:
                 {"split_k": split, "schedule": c.schedule},
             )
         )
-    ring, partials = c.stages * sum(stage_bytes(c)), c.tile[0] * c.tile[1] * 4
+    ring, partials = c.stages * sum(stage_bytes(c)), partial_bytes(c)
     if slices_in_cluster(c) and partials > ring:
         found.append(
             Violation(
@@ -647,6 +653,7 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
         "ADVISOR_RASTER_ALONG_M": int(c.work.raster.order == "along_m"),
         "ADVISOR_RASTER_GROUP": c.work.raster.group,
         "ADVISOR_STAGES": c.stages,
+        "ADVISOR_COLUMNS": chunk_columns(c),
         **offsets,
     }
 

@@ -14,11 +14,9 @@ __device__ __forceinline__ u32 mapa_shared_cluster(u32 address, u32 rank) {
     return remote;
 }
 
-// Any thread; `address` is a multiple of 16. Coalesce a warp's loads: remote memory is read in 32-byte segments.
-__device__ __forceinline__ void ld_shared_cluster_v4_f32(float (&value)[4], u32 address) {
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
-                 : "r"(address)
+// Any thread; `address` is a multiple of 16. A warp's stores should make whole 32-byte segments.
+__device__ __forceinline__ void st_shared_cluster_v4_f32(u32 address, float a, float b, float c, float d) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
                  : "memory");
 }
 

@@ -13,8 +13,10 @@ __device__ __forceinline__ u32 cvta_to_shared(const void* pointer) {
 }
 
 // `address` is a multiple of 16.
-__device__ __forceinline__ void st_shared_v4_f32(u32 address, float a, float b, float c, float d) {
-    asm volatile("st.shared::cta.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
+__device__ __forceinline__ void ld_shared_v4_f32(float (&value)[4], u32 address) {
+    asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+                 : "r"(address)
                  : "memory");
 }
 

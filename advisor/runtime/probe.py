@@ -231,7 +231,7 @@ class _Probe:
         )
         kernel = self._kernel("cluster", "probe_dsmem_store")
         blocks = self.sms // 2 * 2
-        cycles = self._cycles(kernel, blocks, 1024, repeats, cluster=(2, 1, 1), smem=8192, sink_last=False)
+        cycles = self._cycles(kernel, blocks, 1024, repeats, cluster=(2, 1, 1), smem=65536, sink_last=False)
         rate = repeats * 8 * 1024 * 8 / cycles
         self.document["dsmem_store_bytes_per_clk_per_sm"] = rate
         text = "8-byte stores of a cluster of 2, both ways, all SMs"

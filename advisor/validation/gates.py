@@ -1,4 +1,4 @@
-"""Which gate each (kernel, image) passed: rendered, compiled, ran. Imports `bundle`, `records`.
+"""Which gate each (kernel, image) passed: rendered, compiled, ran. Imports `bundle`, `machine`, `records`.
 
 A traced twin has rows of its own, with `twin_of`: it never raises the kernel that ships.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.bundle import Bundle
+from advisor.machine.features import loadable
 from advisor.records.evidence import CaseResult, Chip, GateResult, KernelEvidence
 from advisor.records.launch import Kernel
 from advisor.validation.assemble import Built, Row
@@ -94,7 +95,9 @@ def with_ran(
 ) -> KernelEvidence:
     """The row after its kernel's cases: `results` are those of every run that launches it."""
     if row.image != used_target:
-        return not_run(row, f"{chip.name} does not load this image, or takes a more specific one")
+        fits = loadable(row.image, chip.compute_capability)
+        why = f"takes the image for {used_target}" if fits else f"does not load an image for {row.image}"
+        return not_run(row, f"{chip.name} {why}")
     if facts is not None and not facts.loadable:
         gate = GateResult(gate="ran", result="fail", reason=facts.reason, facts=_chip_facts(chip))
         return row.model_copy(update={"gates": [*row.gates, gate]})

@@ -300,8 +300,10 @@ class GpuBackend:
         return self._tensor(held, self._setup.launch.buffers[name].dtype)
 
     def _tensor(self, held: _Held, dtype: str) -> Any:
-        view = Buffer(held.address, held.size)
-        return self._torch.as_tensor(view, device=f"cuda:{self._setup.device_index}").view(getattr(self._torch, dtype))
+        device, kind = f"cuda:{self._setup.device_index}", getattr(self._torch, dtype)
+        if not held.size:
+            return self._torch.empty(0, dtype=kind, device=device)
+        return self._torch.as_tensor(Buffer(held.address, held.size), device=device).view(kind)
 
     def _repoison(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> None:
         for name in outputs:
@@ -354,8 +356,8 @@ class GpuBackend:
         )
 
     def _initial(self, array: NDArray[Any], like: Any) -> Any:
-        if self._torch is None:
-            return array
+        if self._torch is None or not array.size:
+            return array if self._torch is None else like
         flat = self._torch.from_numpy(np.array(array.view(np.uint8)))
         return flat.to(like.device).view(like.dtype)
 

@@ -129,13 +129,13 @@ class _Validation:
         self.done, self.total = 0, 0
 
     def run(self, experiment: str | None, backend: str) -> Evidence:
-        self.progress("building other schedules and traced twins", 0, None)
-        assembly = assemble(self.bundle, self.workload, self.profile, self.build, self.folder)
-        rival, why_not = None, ""
-        if experiment == "ab":
-            assembly, rival, why_not = self._rival(assembly)
-        setup = self._setup(assembly)
-        with Workers(backend, setup) as workers:
+        with Workers(backend) as workers:  # they start while the compiler works
+            self.progress("building other schedules and traced twins", 0, None)
+            assembly = assemble(self.bundle, self.workload, self.profile, self.build, self.folder)
+            rival, why_not = None, ""
+            if experiment == "ab":
+                assembly, rival, why_not = self._rival(assembly)
+            setup = workers.setup = self._setup(assembly)
             self.progress("loading every kernel", 0, None)
             self.facts = workers.fresh().call("survey")
             residency = {name: each.max_active_clusters for name, each in self.facts.items() if each.loadable}
@@ -281,9 +281,11 @@ class _Validation:
             ),
             None,
         )
-        if own is None or where is None or 0 in own.arguments.values():
+        if own is None or where is None:
             return
         result = self.results[where]
+        if result.launch is None or 0 in result.launch.grid_blocks:
+            return
         try:
             timing: Timing = workers.current().call("time", row.kernel_ids, own)
         except WorkerStopped as stopped:

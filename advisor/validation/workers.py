@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 from advisor.errors import DeviceError, ToolError
 
 START_LIMIT_S = 120.0  # from the start of a process until its imports are done
+SPARES = 2  # processes that start ahead: importing torch takes longer than the cases of a small rung
 _CALL_LIMIT_S = 60.0  # before a call has named its first stage
 _LAST_LINES = 12
 
@@ -151,20 +153,19 @@ class Worker:
 
 
 class Workers:
-    """Hands out fresh processes. The next one starts while this one works, so that its imports cost no time."""
+    """Hands out fresh processes. The next ones start while this one works, so that their imports cost no time."""
 
-    def __init__(self, backend: str, setup: Any) -> None:
+    def __init__(self, backend: str, setup: Any = None) -> None:
         self.setup = setup  # what a process opens with; may change between processes
         self._backend = backend
         self._current: Worker | None = None
-        self._spare: Worker | None = None
-        self.started = 0
+        self._spares = deque(Worker(backend) for _ in range(SPARES))
 
     def fresh(self) -> Worker:
         """A process whose backend is open. Raises what opening raises."""
         self.release()
-        worker = self._spare or self._start()
-        self._spare = self._start()
+        worker = self._spares.popleft()
+        self._spares.append(Worker(self._backend))
         self._current = worker
         worker.call("open", self.setup)
         return worker
@@ -182,20 +183,16 @@ class Workers:
 
     def close(self) -> None:
         self.release()
-        if self._spare is not None:
-            self._spare.kill()
-            self._spare.close()
-            self._spare = None
+        for spare in self._spares:
+            spare.kill()
+            spare.close()
+        self._spares.clear()
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _start(self) -> Worker:
-        self.started += 1
-        return Worker(self._backend)
 
 
 def _rebuilt(kind: str, fields: dict[str, Any]) -> Exception:

@@ -27,7 +27,8 @@ extern "C" __global__ void probe_cluster_barrier(u32 repeats, u64* cycles) {
     if (threadIdx.x == 0) cycles[blockIdx.x] = clock64() - begin;
 }
 
-// Clusters of two: every thread of both CTAs stores 8 bytes at a time into its peer's first 8 KB, a warp side by side.
+// Clusters of two: every thread of both CTAs stores 8 bytes at a time into its peer's 64 KB, a warp side by side. No two
+// stores of a round go to one address: those could be merged on the way.
 extern "C" __global__ void __launch_bounds__(1024) probe_dsmem_store(u32 repeats, u64* cycles) {
     const u32 mine = ptx::cvta_to_shared(dynamic_smem) + threadIdx.x * 8;
     const u32 theirs = ptx::mapa_shared_cluster(mine, (blockIdx.x & 1) ^ 1);
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(1024) probe_dsmem_store(u32 repeats
     const u64 begin = clock64();
     for (u32 repeat = 0; repeat < repeats; ++repeat) {
 #pragma unroll
-        for (u32 i = 0; i < 8; ++i) ptx::st_shared_cluster_v2_b32(theirs, repeat, i);
+        for (u32 i = 0; i < 8; ++i) ptx::st_shared_cluster_v2_b32(theirs + i * 8192, repeat, i);
     }
     ptx::barrier_cluster_arrive_release();
     ptx::barrier_cluster_wait_acquire();  // all stores have landed, and nobody leaves before

@@ -6,10 +6,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from advisor.bundle import Facts, resolve
 from advisor.errors import DeviceError
+from advisor.kinds import workload
+from advisor.problem import parse_problem
+from advisor.records.case import Case
+from advisor.records.evidence import Timing
+from advisor.validation.checks import NumpyArrays, compare, traced_once
+from advisor.validation.gpu import CaseOutcome, KernelFacts, Setup
 
 
 class Healthy:
@@ -49,3 +59,116 @@ class Healthy:
 class NeverStarts:
     def __init__(self, stage: Callable[[str, float], None]) -> None:
         raise SystemExit(3)
+
+
+class Simulated:
+    """A device that computes: every output is the reference rounded once. Subclasses break it."""
+
+    def __init__(self, stage: Callable[[str, float], None]) -> None:
+        self.stage = stage
+
+    def open(self, setup: Setup) -> None:
+        self.setup = setup
+        self.workload = workload(parse_problem(setup.problem_text, "problem.yaml"))
+
+    def survey(self) -> dict[str, KernelFacts]:
+        return {
+            kernel.id: KernelFacts(kernel.id in self.setup.images, "no image here", 4, kernel.registers, 0)
+            for kernel in self.setup.launch.kernels
+        }
+
+    def run_case(
+        self, run: str, kernel_ids: Sequence[str], case: Case, repeat: bool = True, keep: str | None = None
+    ) -> CaseOutcome:
+        self.stage(f"{case.name}: launch", 0.5)
+        kernel = self.setup.launch.kernel(kernel_ids[0])
+        resolved = resolve(
+            self.setup.launch, kernel.id, case.arguments, self.facts(), self.setup.images[kernel.id].target
+        )
+        arrays = self.workload.inputs(case)
+        reference = self.workload.reference(case, arrays)
+        bound = self.workload.bound(case, arrays, kernel.family)
+        got = np.where(np.isnan(reference["D"]), 0, reference["D"]).astype(np.float32).astype(arrays["D"].dtype)
+        got = np.where(np.isnan(reference["D"]), arrays["D"], got)
+        got = self.broken(run, case, got)
+        found = compare(NumpyArrays(), got, arrays["D"], reference["D"], bound["D"], exact=case.data == "integers")
+        checks = dict(found.checks)
+        if run.endswith("_traced"):
+            checks["traced_once"], _ = traced_once(self.counts(run))
+        return CaseOutcome(resolved, checks, found.detail, found.worst, found.ratio, found.digest, 129 if repeat else 1)
+
+    def facts(self) -> Facts:
+        ids = [kernel.id for kernel in self.setup.launch.kernels]
+        return Facts(132, 132, dict.fromkeys(ids, 4), frozenset(ids))
+
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        return got
+
+    def counts(self, run: str) -> Any:
+        return np.ones(4, np.uint32)
+
+    def time(self, kernel_ids: Sequence[str], case: Case) -> Timing:
+        return Timing(median_us=10.0, low_us=9.0, high_us=11.0, samples=3)
+
+    def compare_times(self, first: Sequence[str], second: Sequence[str], case: Case) -> tuple[list[float], list[float]]:
+        return [10.0, 10.1, 9.9, 10.0], [12.0, 12.1, 11.9, 12.0]
+
+
+class WrongTail(Simulated):
+    """Leaves the last element out on one rung."""
+
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        if run == "portable_one_tile" and case.name == "tile_plus_one":
+            got = got.copy()
+            got[0] = 0
+        return got
+
+
+class OtherBits(Simulated):
+    """Right within the bound, but not the same bits under every schedule."""
+
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        if run.startswith("sm90_static") and case.name == "own_shape":
+            got = got.copy()
+            bits = got.view(np.uint16)
+            bits[0] ^= 1
+        return got
+
+
+class HangsOnce(Simulated):
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        if run == "portable_one_tile" and case.name == "clusters_one_more":
+            time.sleep(600)
+        return got
+
+
+class CrashesAlways(Simulated):
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        if run == "portable_one_tile":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return got
+
+
+class Faults(Simulated):
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        if run == "portable_one_tile" and case.name == "k_one":
+            raise DeviceError("KERNEL_FAULT", "cuCtxSynchronize returned CUDA_ERROR_ILLEGAL_ADDRESS")
+        return got
+
+
+class TwiceTheTile(Simulated):
+    def counts(self, run: str) -> Any:
+        return np.array([1, 2, 1], np.uint32)
+
+
+class NothingResident(Simulated):
+    def survey(self) -> dict[str, KernelFacts]:
+        return {
+            name: replace(each, max_active_clusters=0 if name.startswith("sm90") else 4)
+            for name, each in super().survey().items()
+        }
+
+
+class SlowerChoice(Simulated):
+    def compare_times(self, first: Sequence[str], second: Sequence[str], case: Case) -> tuple[list[float], list[float]]:
+        return [12.0, 12.1, 11.9, 12.0], [10.0, 10.1, 9.9, 10.0]

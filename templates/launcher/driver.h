@@ -254,9 +254,9 @@ inline Status encode(CUtensorMap* map, const char* name, const void* address, co
     extents[i] = max(shape.extents[i], 1).value;  // the encoder has no empty tensor; the kernel knows the extent
     if (i + 1 < shape.rank) strides[i] = shape.strides[i].value;
   }
-  const CUresult result = cuTensorMapEncodeTiled(map, shape.type, shape.rank, const_cast<void*>(address), extents, strides,
-                                                 shape.box, shape.element_strides, shape.interleave, shape.swizzle,
-                                                 shape.promotion, shape.fill);
+  const CUresult result = cuTensorMapEncodeTiled(map, shape.type, shape.rank, const_cast<void*>(address), extents,
+                                                 strides, shape.box, shape.element_strides, shape.interleave,
+                                                 shape.swizzle, shape.promotion, shape.fill);
   return result == CUDA_SUCCESS ? Status::ok : driver_failure(result, "cuTensorMapEncodeTiled", name);
 }
 

@@ -17,12 +17,16 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_plan_from_a_cold_shell_takes_at_most_0_8_seconds(workplace: Path) -> None:
+    """CPU seconds of the process, best of three: on an idle core that is the wall clock, and beside other tests the
+    wall clock measures them."""
     command = [*ADVISOR, "plan", "examples/gemm.yaml", "--target", "b200"]
     seconds = []
     for _ in range(3):
-        began = time.monotonic()
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        seconds.append(time.monotonic() - began)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        seconds.append(usage.ru_utime + usage.ru_stime)
     assert min(seconds) <= 0.8, seconds
 
 

@@ -75,8 +75,8 @@ struct Finish {
         }
     }
 
-    // A whole chunk. All loads are issued before the first result is used, and none hangs on a branch of its own: outside
-    // of [m, n] the nearest element inside is read, and nobody stores what is made of it.
+    // A whole chunk. All loads are issued before the first result is used, and none hangs on a branch of its own:
+    // outside of [m, n] the nearest element inside is read, and nobody stores what is made of it.
     template <u32 kCount>
     __device__ __forceinline__ void chunk(float (&values)[kCount], u32 row0, u32 column0) const {
         const u32 row = row0 + fragment_row();

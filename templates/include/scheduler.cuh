@@ -42,8 +42,8 @@ struct StaticScheduler {
     }
 };
 
-// Where the ticket protocol of one cluster lies in the shared memory of its CTAs, the same offsets in each. CTA 0 claims
-// tickets and writes each into the slot of every CTA.
+// Where the ticket protocol of one cluster lies in the shared memory of its CTAs, the same offsets in each. CTA 0
+// claims tickets and writes each into the slot of every CTA.
 //   slot    8 bytes: index, more
 //   full    one arrival: CTA 0's writer, after the write
 //   empty   of CTA 0: one arrival of every reading warp of every CTA, after the read
@@ -77,9 +77,9 @@ struct TicketScheduler {
     }
 };
 
-// The writing end: one whole warp of CTA 0 of the cluster. A slot is written when every reader has read the one before,
-// so a cluster holds at most one tile that it has not begun: more would leave others idle at the end. After the first
-// "no more" nobody asks again.
+// The writing end: one whole warp of CTA 0 of the cluster. A slot is written when every reader has read the one
+// before, so a cluster holds at most one tile that it has not begun: more would leave others idle at the end. After the
+// first "no more" nobody asks again.
 template <u32 kClusterSize>
 __device__ __forceinline__ void hand_out_tickets(u32* counter, u32 cluster, u32 clusters, u32 total,
                                                  TicketSlot place) {

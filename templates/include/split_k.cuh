@@ -19,8 +19,8 @@ __device__ __forceinline__ Span slice_of(u32 blocks, u32 slice) {
     return {static_cast<u32>(all * slice / kSlices), static_cast<u32>(all * (slice + 1) / kSlices)};
 }
 
-// Where the owner of a chunk receives slice `slice` of it: 16 bytes of a thread beside those of its neighbours, so that a
-// warp stores whole segments, and the same thread of the owner, which wants the same elements, reads them back.
+// Where the owner of a chunk receives slice `slice` of it: 16 bytes of a thread beside those of its neighbours, so that
+// a warp stores whole segments, and the same thread of the owner, which wants the same elements, reads them back.
 template <u32 kSlices, u32 kCount>
 __device__ __forceinline__ u32 partial_address(u32 base, u32 turn, u32 slice) {
     return base + (turn * kSlices + slice) * kCount * 128 * sizeof(float) + threadIdx.x % 128 * 16;

@@ -21,8 +21,8 @@ struct SplitKOutput {
     DirectStore<D, kNMajor> store;
 };
 
-// The whole grid, any number of threads. `output_of(batch)` is where a batch goes. A thread takes four neighbours of the
-// inner extent at a time.
+// The whole grid, any number of threads. `output_of(batch)` is where a batch goes. A thread takes four neighbours of
+// the inner extent at a time.
 template <u32 kSlices, bool kNMajor, typename OutputOf>
 __device__ __forceinline__ void split_k_reduce(const float* partials, u32 m, u32 n, u32 batch,
                                                const OutputOf& output_of) {

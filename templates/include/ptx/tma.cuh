@@ -47,7 +47,9 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d_shared_to_global(const T
 }
 
 // The thread that issued stores: closes its group of them.
-__device__ __forceinline__ void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
 
 // The same thread: all but its newest kGroups groups have read their source.
 template <u32 kGroups>

@@ -1,7 +1,7 @@
 // `wgmma`: the asynchronous matrix multiply of a warpgroup. One instruction each; all 128 threads of one warpgroup
 // together, converged. sm_90a.
-// mma_async multiplies m64, nN and 32 bytes of K: D[64, N] (+)= A B. D lies in registers: thread t of the warpgroup holds
-// at d[4j + 2i + e] the element of row 16 (t / 32) + (t % 32) / 4 + 8 i, column 8 j + 2 (t % 4) + e.
+// mma_async multiplies m64, nN and 32 bytes of K: D[64, N] (+)= A B. D lies in registers: thread t of the warpgroup
+// holds at d[4j + 2i + e] the element of row 16 (t / 32) + (t % 32) / 4 + 8 i, column 8 j + 2 (t % 4) + e.
 #pragma once
 
 #include "types.cuh"

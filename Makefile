@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test slow check format clean env
+.PHONY: demo test slow check generated format clean env
 
 env: $(STAMP)
 
@@ -29,6 +29,9 @@ check: env  ## lint, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+generated: env  ## the committed bundles again, from examples/; exit status 1 is a refusal, which is an answer
+	for each in examples/*.yaml; do $(BIN)/advisor generate $$each --quiet > /dev/null || [ $$? = 1 ] || exit 1; done
 
 format: env
 	$(BIN)/ruff check --fix .

@@ -427,7 +427,7 @@ def _write(
     folder = write_bundle(output / rendered.name, rendered)
     bundle = read_bundle(folder)
     write_build(bundle, images)
-    with _stage(progress, "report", str(folder / REPORT)):
+    with _stage(progress, "report", f"{rendered.name}/{REPORT}"):
         write_text(folder / REPORT, render_report(planned.plan))
     broken: list[Finding] = []
     for kernel in bundle.launch.kernels:
@@ -539,7 +539,7 @@ def _validate(
         )
         result.append(_summary(evidence))
     write_text(bundle.folder / VALIDATION, canonical_json(evidence))
-    with _stage(progress, "report", str(bundle.folder / VALIDATED_REPORT)):
+    with _stage(progress, "report", f"{bundle.name}/{VALIDATED_REPORT}"):
         write_text(bundle.folder / VALIDATED_REPORT, render_report(bundle.plan, evidence))
     return Validated(bundle, evidence)
 

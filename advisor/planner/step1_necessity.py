@@ -39,12 +39,11 @@ def view(f: Facts) -> Step:
         ["design", *sorted(top.timing.bounds)],
         [[label, *(timing.bounds[name] for name in sorted(timing.bounds))] for label, _, timing, _ in designs],
     )
+    paired = "mma_ctas" in f.forced or len(f.axis("mma_ctas")) > 1
     return Step(
         step=1,
         name="necessity",
-        decisions=[_cluster(f), _pair(f)]
-        if "mma_ctas" in top.search.axes and len(top.search.axes["mma_ctas"][0]) > 1
-        else [_cluster(f)],
+        decisions=[_cluster(f), _pair(f)] if paired else [_cluster(f)],
         artifact={
             "designs": table(
                 ["design", "tile", "flops", "l2_read_bytes", "dram_bytes", "dsmem_bytes", "bound", "time_us"], rows

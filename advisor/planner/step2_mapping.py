@@ -108,6 +108,8 @@ def view(f: Facts) -> Step:
 def _swap_words(f: Facts) -> str:
     c, tiles = f.top.candidate, f.top.tiles
     if c.work.swap_ab:
-        return f"the small extent runs along the MMA's N, whose tiles go down to {c.tile[1]}: "
-        f"{tiles.useful_share:.1%} of the work is output"
+        return (
+            f"the small extent runs along the MMA's N, whose tiles go down to {c.tile[1]}: "
+            f"{tiles.useful_share:.1%} of the work is output"
+        )
     return f"the problem's m fills the MMA's M: {tiles.useful_share:.1%} of the work is output"

@@ -49,7 +49,7 @@ def view(f: Facts) -> Step:
             option=f"cluster of {size}",
             reason=f"{idle} of {top.profile.sms} SMs would be idle"
             + (" and the opt-in attribute is needed" if nonportable else ""),
-            code="NONPORTABLE_ATTR" if nonportable else "CLUSTER_OCCUPANCY" if idle else None,
+            code="NONPORTABLE_ATTR" if nonportable else "CLUSTER_OCCUPANCY",
             margin=next((o.margin for o in f.axis("cluster_size") if o.label == size and o.row is not None), None),
             numbers={"sms_idle": idle, "max_active_clusters": count},
         )

@@ -166,7 +166,8 @@ def evaluate(
     dram = dram_bytes / profile.dram_bytes_per_s * 1e6 * clk
     reduce = np.where(
         sliced,
-        clk * profile.launch_us * 0.6
+        clk * profile.launch_us
+        + tune.latency
         + (scratch * 4.0 + p.d.element_bytes)
         * p.m
         * p.n
@@ -301,7 +302,7 @@ def _makespan(
     hidden = np.minimum(epilogue * overlap, main)
     step = main + epilogue - hidden
     # One tile: CTAs that share an SM run each other's prologue and epilogue under their main loops.
-    shared = np.minimum(t.ctas_per_sm, 2)
+    shared = np.clip(t.ctas_per_sm, 1, 2)
     lone = np.where(shared > 1, np.maximum(main, (main + prologue + epilogue) / shared), main + prologue + epilogue)
     waves = ceil_div(clusters, places)
     one_tile = (waves - 1) * lone + prologue + main + epilogue
@@ -419,8 +420,7 @@ def _clauses(
     found.append((Violation("CLUSTER_OVER_CONSTRAINT", text, {"max_cluster_size": limit}), t.size > limit))
     budget = p.constraints.sm_budget
     if budget is not None:
-        text = f"sm_budget {budget}: one-tile and CLC launch the whole grid on every SM; static and ticket keep "
-        "to a budget"
+        text = f"sm_budget {budget}: one-tile and CLC launch the whole grid on every SM; static and ticket keep to it"
         whole_grid = ((t.schedule == CLC) | (t.schedule == ONE_TILE)) & (t.family != "portable")
         found.append((Violation("SM_BUDGET_SCHEDULE", text, {"sm_budget": budget}), whole_grid))
         text = f"sm_budget {budget} holds no cluster of this size"

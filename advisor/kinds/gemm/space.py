@@ -260,6 +260,17 @@ def span_of(family: Family, forced: tuple[Any, ...], element_bytes: int) -> Span
     )
 
 
+def _split_mode(split: tuple[int, int]) -> tuple[int, int]:
+    """What of (cluster z, slices) a footprint can depend on: how many slices meet in scratch memory is not it."""
+    z, slices = split
+    return (1, min(slices, 2)) if z == 1 else split
+
+
+def split_modes(span: Span) -> list[tuple[int, int]]:
+    """The distinct ways to split K of a span."""
+    return list(dict.fromkeys(_split_mode(each) for each in span.splits))
+
+
 def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple[Any, ...]) -> Table:
     module = module_of(family)
     eb = p.a.element_bytes
@@ -274,7 +285,9 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     schedule = np.array([SCHEDULE_RANK[each] for each in span.schedules], dtype=np.int64)[i_schedule]
 
     parts = _parts(p, module, family, profile, span, forced[3])
-    part = ((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * 2 + (splits[:, 0] > 1)
+    modes = split_modes(span)
+    mode = np.array([modes.index(_split_mode(each)) for each in span.splits], dtype=np.int64)[i_split]
+    part = ((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * len(modes) + mode
     stages, smem, tmem, registers = (parts.numbers[part, column] for column in range(4))
     reasons, reason = list(parts.reasons), parts.reason[part].copy()
     _cluster_reasons(p, module, family, profile, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule))
@@ -328,12 +341,13 @@ def _parts(
     span: Span,
     forced_stages: int | None,
 ) -> _Parts:
-    """Footprint and family limits of every (tile, swap, schedule, cluster split?)."""
+    """Footprint and family limits of every (tile, swap, schedule, way to split K)."""
     limit = smem_limit(family, profile)
     numbers, reason = [], []
     reasons: list[Violation] = []
-    for tile, swap, schedule, split in itertools.product(span.tiles, span.swaps, span.schedules, (False, True)):
-        z = 2 if split else 1
+    for tile, swap, schedule, (z, slices) in itertools.product(
+        span.tiles, span.swaps, span.schedules, split_modes(span)
+    ):
         base = Candidate(
             family=family,
             cluster=(tile.mma_ctas, 1, z),
@@ -341,7 +355,7 @@ def _parts(
             tile=(tile.m, tile.n, tile.k_bytes // p.a.element_bytes),
             stages=forced_stages or span.stages[0],
             threads=tile.threads,
-            work=GemmWork(mma_ctas=tile.mma_ctas, multicast_b=tile.mma_ctas, split_k=z, swap_ab=swap),
+            work=GemmWork(mma_ctas=tile.mma_ctas, multicast_b=tile.mma_ctas, split_k=slices, swap_ab=swap),
         )
         chosen, taken = _deepest(p, module, base, span.stages, limit, forced_stages)
         numbers.append((chosen.stages, taken.dynamic_smem_bytes, taken.tmem_columns, taken.registers))

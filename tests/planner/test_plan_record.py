@@ -1,0 +1,147 @@
+"""What every plan holds, whatever the problem."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+
+import pytest
+
+from advisor.records.base import canonical_json
+from advisor.records.plan import Plan
+
+NAMES = ["necessity", "mapping", "sharing", "residency", "barriers", "schedule", "clc", "tail", "fallback"]
+TARGETS = {
+    "b200": ["sm100", "sm90", "portable"],
+    "gb200": ["sm100", "sm90", "portable"],
+    "b300": ["sm100", "sm90", "portable"],
+    "h100": ["sm90", "portable"],
+    "h200": ["sm90", "portable"],
+    "rtx_pro_6000": ["portable"],
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_ladder_has_every_family_up_to_the_target(plan_for, target):
+    plan = plan_for(target, m=4096, n=4096, k=4096)
+    assert [choice.family for choice in plan.choices] == TARGETS[target]
+    assert plan.choice == plan.choices[0]
+    assert all(choice.trigger for choice in plan.choices)
+    if "sm90" in TARGETS[target] and target[0] != "h":
+        assert plan.choices[1].profile == "h200"
+    assert plan.choices[-1].smem_bytes <= 101376
+
+
+@pytest.mark.parametrize("target", ["b200", "h200", "rtx_pro_6000"])
+def test_a_plan_has_nine_steps_with_reasons_and_artifacts(plan_for, target):
+    plan = plan_for(target, m=4000, n=3000, k=1000)
+    assert [step.name for step in plan.steps] == NAMES
+    assert [step.step for step in plan.steps] == list(range(1, 10))
+    for step in plan.steps:
+        assert step.artifact
+        assert step.decisions
+        for decision in step.decisions:
+            assert decision.because, decision.question
+            assert all(each.margin is not None or each.code for each in decision.rejected), decision.question
+        for value in step.artifact.values():
+            if isinstance(value, dict) and "columns" in value:
+                assert all(len(row) == len(value["columns"]) for row in value["rows"]), step.name
+
+
+def test_a_plan_is_canonical_json_that_reads_back_to_the_same_text(plan_for):
+    text = canonical_json(plan_for("b200", m=8192, n=8192, k=8192))
+    assert canonical_json(Plan.model_validate(json.loads(text))) == text
+
+
+def test_the_same_problem_gives_the_same_plan(plan_for):
+    document = {"m": 5000, "n": 3000, "k": 700, "assume": {"tile_cost_cv": 0.3, "seed": 3}}
+    assert canonical_json(plan_for("b200", **document)) == canonical_json(plan_for("b200", **document))
+
+
+def test_a_b200_plan_says_that_its_own_kernel_is_planned_only(plan_for):
+    plan = plan_for("b200", m=8192, n=8192, k=8192)
+    assert "planned only" in plan.conclusion
+    assert "sm90_static_2x1x1" in plan.conclusion
+    assert any("planned only" in each for each in plan.not_verified)
+    assert " ran" not in plan.conclusion
+
+
+@pytest.mark.parametrize(
+    "extents", [{"m": 0, "n": 8, "k": 8}, {"m": 8, "n": 0, "k": 8}, {"m": 8, "n": 8, "k": 8, "batch": 0}]
+)
+def test_no_output_is_nothing_to_launch(plan_for, extents):
+    plan = plan_for("b200", **extents)
+    assert plan.verdict == "noop"
+    assert plan.choices == []
+
+
+def test_an_empty_sum_still_writes_its_epilogue(plan_for):
+    plan = plan_for("h200", m=512, n=512, k=0, b={"ld": 8}, a={"ld": 8}, epilogue={"beta": 1.0})
+    assert plan.verdict == "plan"
+    assert plan.choice.work.split_k == 1
+
+
+def test_alternatives_can_be_built_and_lose_by_what_they_say(plan_for):
+    plan = plan_for("h200", m=4096, n=4096, k=4096)
+    assert plan.alternatives
+    for each in plan.alternatives:
+        assert each.choice.candidate() != plan.choice.candidate()
+        assert each.choice.prediction.time_us == pytest.approx(
+            plan.choice.prediction.time_us * (1 + each.margin), rel=1e-6
+        )
+    assert "--experiment ab" in plan.experiment.command
+
+
+def test_every_illegal_candidate_is_counted_by_its_clause(plan_for, codes):
+    numbers = codes(plan_for("b200", m=640, n=4096, k=4096))["REJECTED_CANDIDATES"].numbers
+    assert numbers["counts"]["SWAP_AB_RANGE"] > 0
+    assert numbers["counts"]["PAIR_IN_CLUSTER"] > 0
+    assert set(numbers["examples"]) <= set(numbers["counts"])
+
+
+def test_an_override_costs_what_the_free_choice_would_save(plan_for, codes):
+    plan = plan_for("h200", m=8192, n=8192, k=8192, overrides={"tile": [64, 64, 64]})
+    cost = codes(plan)["OVERRIDE_COST"].numbers
+    assert cost["cost"] > 0.5
+    assert cost["free_kernel"] == "sm90_static_2x1x1"
+
+
+@pytest.mark.parametrize("target", ["b200", "h200", "rtx_pro_6000"])
+def test_required_fallback_holds_where_portable_serves(plan_for, target):
+    plan = plan_for(target, m=512, n=512, k=512, constraints={"fallback": "required"})
+    assert plan.verdict == "plan"
+    assert plan.choices[-1].family == "portable"
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"schedule": "clc"}, {"mma_ctas": 2}, {"cluster": [2, 1, 1]}, {"kernel": "sm100"}, {"split_k": 4}]
+)
+def test_required_fallback_refuses_what_runs_on_blackwell_alone(plan_for, overrides):
+    plan = plan_for("b200", m=512, n=512, k=4096, constraints={"fallback": "required"}, overrides=overrides)
+    assert plan.verdict == "refuse"
+    assert plan.findings[-1].code == "FALLBACK_REQUIRED"
+
+
+def test_a_kernel_that_the_target_has_not_is_refused(plan_for):
+    plan = plan_for("h200", m=512, n=512, k=512, overrides={"kernel": "sm100"})
+    assert (plan.verdict, plan.findings[-1].code) == ("refuse", "NO_TCGEN05")
+
+
+def test_a_named_kernel_starts_the_ladder(plan_for):
+    plan = plan_for("b200", m=4096, n=4096, k=4096, overrides={"kernel": "portable"})
+    assert [choice.family for choice in plan.choices] == ["portable"]
+
+
+def test_planning_is_fast(plan_for):
+    rng = random.Random(5)
+    sizes = [64, 128, 500, 1000, 2048, 4096, 8192, 12000]
+    spent = []
+    for _ in range(200):
+        document = {name: rng.choice(sizes) for name in ("m", "n", "k")}
+        dtype = rng.choice(["bf16", "fp16", "e4m3"])
+        begin = time.process_time()
+        plan_for("b200", **document, dtype=dtype)
+        spent.append(time.process_time() - begin)
+    assert statistics.median(spent) <= 0.050, statistics.quantiles(spent, n=10)

@@ -60,23 +60,6 @@ struct WarpTile {
         }
     }
 
-    // Calls visit(first, second, row, column) for each pair of neighbours, with row and column inside the warp's tile.
-    template <typename Visit>
-    __device__ __forceinline__ void each_pair(Visit visit) {
-        const u32 lane = threadIdx.x % 32;
-#pragma unroll
-        for (u32 i = 0; i < kM / 16; ++i) {
-#pragma unroll
-            for (u32 half = 0; half < 2; ++half) {
-#pragma unroll
-                for (u32 j = 0; j < kN / 8; ++j) {
-                    visit(acc[i][j][half * 2], acc[i][j][half * 2 + 1], i * 16 + half * 8 + lane / 4,
-                          j * 8 + lane % 4 * 2);
-                }
-            }
-        }
-    }
-
    private:
     __device__ __forceinline__ static void add(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         if constexpr (kPromote) {
@@ -87,5 +70,57 @@ struct WarpTile {
         } else {
             ptx::mma_sync<A, B>(sum, a, b);
         }
+    }
+};
+
+// A warp's accumulators in shared memory, where they can be read in another order than the MMA left them in: each
+// access to D then covers whole sectors, and one loop of a few instructions finishes every element.
+template <u32 kM, u32 kN>
+struct ParkedTile {
+    struct alignas(8) Pair {
+        float first;
+        float second;
+    };
+    static constexpr u32 kPairs = kN / 2;  // of a row
+    static constexpr u32 kBytes = kM * kN * 4;
+
+    Pair* pairs;
+
+    // All threads of the warp; the memory is the warp's own.
+    __device__ __forceinline__ void put(const float (&acc)[kM / 16][kN / 8][4]) const {
+        const u32 lane = threadIdx.x % 32;
+#pragma unroll
+        for (u32 i = 0; i < kM / 16; ++i) {
+#pragma unroll
+            for (u32 half = 0; half < 2; ++half) {
+#pragma unroll
+                for (u32 j = 0; j < kN / 8; ++j) {
+                    pairs[place(i * 16 + half * 8 + lane / 4, j * 4 + lane % 4)] = {acc[i][j][half * 2],
+                                                                                    acc[i][j][half * 2 + 1]};
+                }
+            }
+        }
+        __syncwarp();
+    }
+
+    // All threads of the warp: visit(pair, row, column) for each pair of columns; neighbouring lanes are neighbours
+    // along a row (kAlongN), or down a column.
+    template <bool kAlongN, typename Visit>
+    __device__ __forceinline__ void each(Visit visit) const {
+#pragma unroll 2
+        for (u32 index = threadIdx.x % 32; index < kM * kPairs; index += 32) {
+            const u32 row = kAlongN ? index / kPairs : index % kM;
+            const u32 pair = kAlongN ? index % kPairs : index / kM;
+            visit(pairs[place(row, pair)], row, pair * 2);
+        }
+    }
+
+   private:
+    // Swizzled so that the lanes of a fragment, of a row and of a column each fall into different banks.
+    __device__ __forceinline__ static u32 place(u32 row, u32 pair) {
+        constexpr u32 kRowsPerSpan = kPairs < 16 ? 16 / kPairs : 1;  // rows in the 128 bytes of all banks
+        constexpr u32 kQuads = 4 / kRowsPerSpan;
+        const u32 span = row / kRowsPerSpan;
+        return row * kPairs + (pair ^ (span % kQuads * 4 + span / kQuads % 4));
     }
 };

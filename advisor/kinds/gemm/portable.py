@@ -3,8 +3,8 @@
 The single home of their tiles, their shared memory, their registers and their limits: the planner charges what the
 launch file asks for. Imports `problem` and `records`.
 
-    shared memory   stages x (A tile, B tile), each tile rows x K step, nothing else: what goes out goes straight from
-                    registers
+    shared memory   stages x (A tile, B tile), each tile rows x K step; after the main loop the same bytes hold the
+                    accumulators as floats, on their way out
     threads         a warp computes 16 to 64 rows by 16 to 64 columns of the tile
     images          sm_80 serves 8.x (fp8 needs sm_89), sm_90, sm_100 (10.x) and sm_120 (12.x): no architecture-specific
                     instruction, so each runs on every later minor version
@@ -48,6 +48,7 @@ STAGES = (2, 3, 4)
 MAX_SMEM_BYTES = 101_376
 """99 KB: what every GPU from sm_86 to sm_120 gives a block. (8.0, 9.0 and 10.x have more.)"""
 
+ACCUMULATOR_BYTES = 4
 MAX_GRID_BLOCKS = 2**31 - 1  # of grid x
 REGISTERS_PER_SM = 65_536  # on every target of the family
 MAX_REGISTERS = 255
@@ -169,7 +170,7 @@ def _tile_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
     if c.stages not in STAGES:
         message = f"{c.stages} stages; portable kernels have {STAGES[0]} to {STAGES[-1]}"
         found.append(Violation("PORTABLE_STAGES", message, {"stages": c.stages}))
-    smem = c.stages * (tile_m + tile_n) * k_bytes
+    smem = resources(p, c).dynamic_smem_bytes
     if smem > MAX_SMEM_BYTES:
         message = (
             f"{c.stages} stages x ({tile_m} + {tile_n}) rows x {k_bytes} bytes = {smem} bytes of shared memory; "
@@ -198,11 +199,14 @@ def resources(p: GemmProblem, c: Candidate) -> Resources:
     """What one CTA occupies. Registers are the cap that the launch bounds set."""
     tile_m, tile_n, tile_k = c.tile
     k_bytes = tile_k * p.a.element_bytes
-    parts = tuple(
+    parts = [
         (f"stage {stage} {name}", rows * k_bytes)
         for stage in range(c.stages)
         for name, rows in (("A", tile_m), ("B", tile_n))
-    )
+    ]
+    beyond = tile_m * tile_n * ACCUMULATOR_BYTES - sum(size for _, size in parts)
+    if beyond > 0:
+        parts.append(("accumulators beyond the stages", beyond))
     # The assembler rounds the cap down to the unit that registers are allocated in: 8 per thread.
     registers = min(MAX_REGISTERS, REGISTERS_PER_SM // (c.threads * min_ctas(p, c)) // 8 * 8)
     return Resources(
@@ -211,7 +215,7 @@ def resources(p: GemmProblem, c: Candidate) -> Resources:
         static_smem_bytes=0,
         dynamic_smem_bytes=sum(size for _, size in parts),
         tmem_columns=0,
-        smem_parts=parts,
+        smem_parts=tuple(parts),
     )
 
 

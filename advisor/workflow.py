@@ -651,7 +651,15 @@ def agree(table: Path | None = None, *, target: str = DEFAULT_TARGET, dtypes: Se
     """
     from advisor.planner.agreement import agreement
 
-    shares = agreement(TUNED_CHOICES if table is None else table, load_profile(target), dtypes)
+    path = TUNED_CHOICES if table is None else table
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(
+            "TABLE_UNREADABLE", f"{path}: {reason}", fix="give the path of a table of tuned choices, as CSV"
+        ) from error
+    shares = agreement(text, load_profile(target), dtypes)
     if not shares:
         raise InputError(
             "AGREEMENT_EMPTY",

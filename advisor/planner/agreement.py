@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -53,29 +52,24 @@ class Agreement:
     differing: tuple[Row, ...]
 
 
-def agreement(path: Path | str, profile: DeviceProfile, dtypes: Sequence[str] = ()) -> list[Agreement]:
-    """Agreement per type, then of all of them (`all`). Rows of types that a problem file does not have are left out.
+def agreement(text: str, profile: DeviceProfile, dtypes: Sequence[str] = ()) -> list[Agreement]:
+    """Agreement per type, then of all of them (`all`). `text` is the table as CSV; rows of types that a problem file
+    does not have are left out.
 
-    Raises InputError where the file is unreadable or lacks a column.
+    Raises InputError where a column is missing.
     """
-    rows = [compare(each, profile) for each in read(path) if not dtypes or each["dtype"] in dtypes]
+    rows = [compare(each, profile) for each in read(text) if not dtypes or each["dtype"] in dtypes]
     names = list(dict.fromkeys(row.dtype for row in rows))
     return [_share(name, [row for row in rows if name in (row.dtype, "all")]) for name in [*names, "all"] if rows]
 
 
-def read(path: Path | str) -> list[dict[str, str]]:
+def read(text: str) -> list[dict[str, str]]:
     """Rows of the table whose type the problem file knows."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            "UNREADABLE_FILE", f"{path}: {error.strerror}", fix="give the path of a table of choices"
-        ) from error
     rows = list(csv.DictReader(text.splitlines()))
     missing = [name for name in COLUMNS if not rows or name not in rows[0]]
     if missing:
         raise InputError(
-            "AGREEMENT_COLUMNS", f"{path} has no column {', '.join(missing)}", fix=f"columns: {', '.join(COLUMNS)}"
+            "AGREEMENT_COLUMNS", f"the table has no column {', '.join(missing)}", fix=f"columns: {', '.join(COLUMNS)}"
         )
     return [row for row in rows if row["dtype"] in TYPES]
 

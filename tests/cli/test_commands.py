@@ -341,6 +341,48 @@ def test_doctor_exits_3_when_nothing_can_be_compiled(advisor: Advisor, monkeypat
     assert "pip install nvidia-cuda-nvrtc" in result.stdout
 
 
+def test_agreement_prints_a_share_per_type_and_the_rows_that_differ(advisor: Advisor) -> None:
+    result = advisor("agreement", "--dtype", "bf16", "--differing")
+    assert result.status == EXIT_DONE
+    assert "bf16" in result.stdout
+    assert "Rows that differ" in result.stdout
+    document = advisor("agreement", "--dtype", "bf16", "--json").document
+    assert [each["dtype"] for each in document] == ["bf16", "all"]
+    assert 0.5 < document[0]["pair"] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("agreement", "missing.csv"), "TABLE_UNREADABLE"),
+        (("agreement", "examples/gemm.yaml"), "AGREEMENT_COLUMNS"),
+        (("agreement", "--dtype", "fp64"), "AGREEMENT_EMPTY"),
+        (("agreement", "--target", "b20"), "UNKNOWN_TARGET"),
+    ],
+)
+def test_a_table_that_cannot_be_compared_exits_2(advisor: Advisor, arguments: tuple[str, ...], code: str) -> None:
+    result = advisor(*arguments)
+    assert result.status == EXIT_INPUT
+    assert f"[{code}]" in result.stderr
+
+
+def test_simulate_compares_every_schedule_of_the_plans_shape(advisor: Advisor) -> None:
+    result = advisor("simulate", "examples/gemm_tail.yaml", "--cost-cv", "0.8")
+    assert result.status == EXIT_DONE
+    assert "no kernel ran" in result.stdout
+    pictures = [line for line in result.stdout.splitlines() if line.count("|") == 2]
+    assert [line.split()[0] for line in pictures] == ["one_tile", "static", "ticket"]
+    rows = advisor("simulate", "examples/gemm_tail.yaml", "--cost-cv", "0.8", "--json").document["schedules"]
+    by_name = {row["schedule"]: row for row in rows}
+    assert by_name["ticket"]["total_us"] < by_name["static"]["total_us"]
+
+
+def test_simulate_of_a_refusal_says_why(advisor: Advisor, problem: Callable[..., str]) -> None:
+    result = advisor("simulate", problem("overrides: {schedule: clc}\n"))
+    assert result.status == EXIT_NO
+    assert "refused" in result.stdout
+
+
 # --- frame ---------------------------------------------------------------------------------------------------------
 
 

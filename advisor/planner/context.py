@@ -129,3 +129,15 @@ def kernel_id(c: Candidate) -> str:
     if c.cluster_size > 1:
         name += f"_{x}x{y}x{z}"
     return name + (f"_s{c.work.split_k}" if c.work.split_k > 1 and z == 1 else "")
+
+
+def machine_table(profile: DeviceProfile) -> dict[str, Any]:
+    """Every number of the profile that has a source, with the kind of evidence and the source's own words."""
+    rows = []
+    for name, source in sorted(profile.sources.items(), key=lambda each: (each[1].kind, each[0])):
+        field, _, key = name.partition(".")
+        value = getattr(profile, field, None)
+        value = value.get(key) if key and isinstance(value, Mapping) else value
+        if value is not None:
+            rows.append([name, list(value) if isinstance(value, tuple) else value, source.kind, source.text])
+    return table(["number", "value", "evidence", "source"], rows)

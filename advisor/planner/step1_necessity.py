@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, reason, rejections, show, table
+from advisor.planner.context import Facts, machine_table, reason, rejections, show, table
 from advisor.records.plan import Decision, Step
 
 BOUND_WORDS = {
@@ -49,6 +49,7 @@ def view(f: Facts) -> Step:
                 ["design", "tile", "flops", "l2_read_bytes", "dram_bytes", "dsmem_bytes", "bound", "time_us"], rows
             ),
             "bounds_us": bounds,
+            "machine": machine_table(top.profile),
             "gain": (single.time_us / top.time_us - 1.0) if single is not None else None,
         },
     )

@@ -163,23 +163,62 @@ def _reached_text(choice: Choice, evidence: Evidence | None) -> str:
 
 def _evidence(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield Heading("2. Evidence")
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell, ...]] = [("-", EVIDENCE_WORDS["user"], text, "") for text in _user_data(plan)]
     for step in plan.steps:
         for decision in step.decisions:
             for reason in decision.because:
                 rows.append((step.step, EVIDENCE_WORDS[reason.evidence], reason.text, named_numbers(reason.numbers)))
-    if rows:
+    if plan.steps:
         order = list(EVIDENCE_WORDS.values())
-        rows.sort(key=lambda row: (order.index(str(row[1])), row[0]))
+        rows.sort(key=lambda row: order.index(str(row[1])))
         yield Paragraph("Every reason of the decision, by the kind of evidence behind it.")
         yield Table(("step", "evidence", "reason", "numbers"), tuple(rows))
     else:
         yield Paragraph("No decision was taken, so there are no reasons to list.")
+    yield from _machine(plan)
     if evidence is None:
         if plan.choices:
             yield Paragraph("No kernel of this plan was built for this report: every rung stands at planned.")
         return
     yield from _gates(evidence)
+
+
+def _user_data(plan: Plan) -> list[str]:
+    """What the plan takes from the problem file, beside its defaults."""
+    found = [_problem_text(plan)]
+    for section, defaults in _DEFAULTS.items():
+        given = plan.problem.get(section, {})
+        stated = {key: value for key, value in given.items() if value is not None and value != defaults.get(key)}
+        if stated:
+            found.append(f"{words(section)}: {named_numbers(stated)}")
+    return found
+
+
+_DEFAULTS: dict[str, dict[str, object]] = {
+    "scale": {"a": "none", "b": "none"},
+    "epilogue": {"alpha": 1.0, "beta": 0.0, "bias": "none", "activation": "none"},
+    "launch": {"pdl": False},
+    "shared_gpu": {"busy_sms": 0},
+    "assume": {"tile_cost_cv": 0.0, "seed": 0},
+    "constraints": {"max_cluster_size": 16, "fallback": "preferred", "deterministic": True},
+    "overrides": {},
+}
+
+MACHINE = "machine"  # the artifact of step 1 that the report shows as evidence
+
+
+def _machine(plan: Plan) -> Iterator[Block]:
+    """What the plan takes from the profile, each number with its source."""
+    artifact = next((step.artifact for step in plan.steps if MACHINE in step.artifact), None)
+    if artifact is None:
+        return
+    order = list(EVIDENCE_WORDS)
+    rows = sorted(artifact[MACHINE]["rows"], key=lambda row: order.index(row[2]))
+    yield Table(
+        ("number", "value", "evidence", "source"),
+        tuple((words(name), _value(value), EVIDENCE_WORDS[kind], source) for name, value, kind, source in rows),
+        f"What the plan takes from the profile of {plan.choices[0].profile if plan.choices else plan.target.profile}",
+    )
 
 
 def _gates(evidence: Evidence) -> Iterator[Block]:
@@ -256,8 +295,9 @@ def _margin(margin: float | None) -> str:
 
 def _artifact(step: Step) -> Iterator[Block]:
     """Tables of the artifact under their names; plain facts together in one table before them."""
-    tables = {name: value for name, value in step.artifact.items() if _is_table(value)}
-    facts = {name: value for name, value in step.artifact.items() if name not in tables}
+    shown = {name: value for name, value in step.artifact.items() if name != MACHINE}
+    tables = {name: value for name, value in shown.items() if _is_table(value)}
+    facts = {name: value for name, value in shown.items() if name not in tables}
     if facts:
         rows = tuple((words(name), _value(value)) for name, value in facts.items())
         yield Table(("fact", "value"), rows)

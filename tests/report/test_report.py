@@ -161,3 +161,26 @@ def test_cells_are_written_the_same_everywhere(value: object, text: str) -> None
 
 def test_columns_of_numbers_align_right() -> None:
     assert Table(("a", "b", "c"), (("x", 1, None), ("y", None, None))).numeric == (False, True, False)
+
+
+def test_what_the_user_said_is_listed_as_the_users_and_defaults_are_not(plan: Plan) -> None:
+    problem = {
+        **plan.problem,
+        "overrides": {"swap_ab": False, "stages": None},
+        "assume": {"tile_cost_cv": 0.5, "seed": 0},
+        "constraints": {"max_cluster_size": 16, "fallback": "required", "deterministic": True, "sm_budget": None},
+    }
+    text = render_report(plan.model_copy(update={"problem": problem}))
+    assert "| your data | overrides: swap ab = no |" in text
+    assert "| your data | assume: tile cost cv = 0.5 |" in text
+    assert "| your data | constraints: fallback = required |" in text
+    assert "epilogue:" not in text
+
+
+def test_numbers_of_the_profile_are_evidence_with_their_sources_and_listed_once(plan: Plan) -> None:
+    rows = [["clock_hz", 1.5e9, "assumed", "a guess"], ["sms", 132, "queried", "the driver"]]
+    machine = {"columns": ["number", "value", "evidence", "source"], "rows": rows}
+    step = plan.steps[0].model_copy(update={"artifact": {**plan.steps[0].artifact, "machine": machine}})
+    text = render_report(plan.model_copy(update={"steps": [step, *plan.steps[1:]]}))
+    assert text.count("the driver") == 1
+    assert text.index("queried from a live GPU | the driver") < text.index("assumed | a guess") < text.index("## 3.")

@@ -99,6 +99,15 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_readme_names_every_example_and_every_command() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [path.name for path in (ROOT / "examples").glob("*.yaml") if f"(examples/{path.name})" not in text] == []
+    source = (ROOT / "advisor" / "cli.py").read_text()
+    commands = re.findall(r'^@command\("([a-z]+)"\)', source, re.MULTILINE)
+    assert len(commands) >= 11
+    assert [name for name in commands if f"`advisor {name}" not in text] == []
+
+
 def test_every_make_target_of_the_readme_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()))

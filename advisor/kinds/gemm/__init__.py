@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -261,7 +262,7 @@ class Gemm:
 
     def traffic(self, c: Candidate, profile: DeviceProfile) -> Traffic:
         p = self.problem
-        table, costs, i = self._row(c, profile)
+        costs, i = self._row(c, profile)
         tiles = self.coordinates(c)
         a_box = c.tile[0] * c.tile[2] * p.a.element_bytes
         b_box = c.tile[1] // c.work.mma_ctas * c.tile[2] * p.b.element_bytes
@@ -269,7 +270,6 @@ class Gemm:
         spread_b = max(1, x // c.work.mma_ctas)
         outputs = p.m * p.n * p.batch
         partial = 8 * c.work.split_k * outputs if z == 1 and c.work.split_k > 1 else 0
-        del table
         return Traffic(
             tma_bytes_per_tile=(a_box // y + b_box // spread_b) * tiles.k_steps,
             smem_fill_bytes_per_tile=(a_box + b_box) * tiles.k_steps,
@@ -294,43 +294,33 @@ class Gemm:
         }
 
     def sharing(self, c: Candidate) -> list[SharingRow]:
-        p = self.problem
-        x, y, _ = c.cluster
-        a_bytes = c.tile[0] * c.tile[2] * p.a.element_bytes
-        b_bytes = c.tile[1] // c.work.mma_ctas * c.tile[2] * p.b.element_bytes
+        p, (x, y, _) = self.problem, c.cluster
         pairs = max(1, x // c.work.mma_ctas)
-        rows = [
+        a, b = (p.b, p.a) if c.work.swap_ab else (p.a, p.b)
+        a_bytes = c.tile[0] * c.tile[2] * a.element_bytes
+        b_bytes = c.tile[1] // c.work.mma_ctas * c.tile[2] * b.element_bytes
+        a_lines = c.tile[0] if a.major == "k" else c.tile[2]
+        b_lines = c.tile[1] // c.work.mma_ctas if b.major == "k" else c.tile[2]
+        along_y = f"every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z)"
+        along_x = f"every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z)"
+        parity = f"every rank of this parity, y and z: sum over x = rank % 2, + 2 ... of 1 << (x + {x} y + {x * y} z)"
+        return [
             SharingRow(
                 operand="A",
                 shared_along="y" if y > 1 else "none",
                 receivers=y,
-                mask=f"bit of every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z)"
-                if y > 1
-                else "none",
-                bytes_per_load=a_bytes // y,
-                loads_per_stage=-(-c.tile[0] // y // tma.MAX_BOX) if y <= c.tile[0] else 1,
-            )
-        ]
-        b_mask = "none"
-        if pairs > 1 and c.work.mma_ctas == 2:
-            b_mask = (
-                f"bit of every rank of this parity, y and z: sum over even x of 1 << (x + rank % 2 + {x} y + {x * y} z)"
-            )
-        elif pairs > 1:
-            b_mask = f"bit of every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z)"
-        rows.append(
+                mask=along_y if y > 1 else "none",
+                bytes_per_load=a_bytes // _slices(a_lines, y),
+                loads_per_stage=1,
+            ),
             SharingRow(
                 operand="B",
                 shared_along="x" if x > 1 else "none",
                 receivers=pairs,
-                mask=b_mask,
-                bytes_per_load=b_bytes // pairs,
+                mask="none" if pairs == 1 else parity if c.work.mma_ctas == 2 else along_x,
+                bytes_per_load=b_bytes // _slices(b_lines, pairs),
                 loads_per_stage=1,
-            )
-        )
-        return [
-            SharingRow(r.operand, r.shared_along, r.receivers, r.mask, r.bytes_per_load, max(1, r.loads_per_stage))
-            for r in rows
+            ),
         ]
 
     def barriers(self, c: Candidate) -> list[BarrierRow]:
@@ -340,7 +330,7 @@ class Gemm:
         """Main-loop time of each cluster tile, microseconds; skewed as `assume.tile_cost_cv` says."""
         from advisor.simulation import skewed_costs
 
-        _, costs, i = self._row(c, profile)
+        costs, i = self._row(c, profile)
         assume = self.problem.assume
         return skewed_costs(int(costs.clusters[i]), float(costs.main_us[i]), assume.tile_cost_cv, assume.seed)
 
@@ -386,11 +376,17 @@ class Gemm:
             int(c.work.swap_ab),
         )
 
-    def _row(self, c: Candidate, profile: DeviceProfile) -> tuple[space.Table, cost.Costs, int]:
-        """The candidate's own row: a table of one."""
+    def _row(self, c: Candidate, profile: DeviceProfile) -> tuple[cost.Costs, int]:
+        """The candidate's own row, of a table of one."""
         forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
         table = space.table(self.problem, c.family, profile, forced=forced)
-        return table, cost.evaluate(self.problem, table), 0
+        return cost.evaluate(self.problem, table), 0
+
+
+def _slices(lines: int, receivers: int) -> int:
+    """Into how many slices the receivers of a tile cut it, each loading one: a slice is whole groups of 8 lines, which
+    the swizzle repeats after."""
+    return gcd(max(1, lines // 8), receivers)
 
 
 def _ask(

@@ -23,52 +23,75 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 }
 
 
-@cache
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+Names = Mapping[str, int]
+Functions = Mapping[str, Callable[..., int]]
+Step = Callable[[Names, Functions], int]
 
 
-def _evaluate(expression: str | int, names: Mapping[str, int], functions: Mapping[str, Callable[..., int]]) -> int:
+def _evaluate(expression: str | int, names: Names, functions: Functions = _FUNCTIONS) -> int:
     """The value of an expression of launch.json: unsigned 64-bit integers and conditions over them."""
     if isinstance(expression, int):
         return expression
     try:
-        return _value(_parsed(expression), names, functions)
+        return _compiled(expression)(names, functions)
     except ZeroDivisionError as error:
         raise LaunchError(f"{expression} divides by zero for these arguments") from error
 
 
-def _value(node: ast.expr, names: Mapping[str, int], functions: Mapping[str, Callable[..., int]]) -> int:
+@cache
+def _compiled(text: str) -> Step:
+    return _step(ast.parse(text, mode="eval").body)
+
+
+def _step(node: ast.expr) -> Step:
+    """A function that computes the node; what is not of the language raises LaunchError."""
     match node:
         case ast.Constant(value=int() as value):
-            return value
-        case ast.Name(id=name) if name in names:
-            return names[name]
+            return lambda names, functions: value
+        case ast.Name(id=name):
+            return lambda names, functions: names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            value = _OPERATORS[type(op)](_value(left, names, functions), _value(right, names, functions))
+            apply, first, second = _OPERATORS[type(op)], _step(left), _step(right)
+            return _checked(node, lambda names, functions: apply(first(names, functions), second(names, functions)))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            values = [_value(each, names, functions) for each in (left, *comparators)]
-            pairs = zip(ops, values, values[1:], strict=False)
-            return all(_COMPARISONS[type(op)](first, second) for op, first, second in pairs)
-        case ast.BoolOp(op=ast.And(), values=terms):
-            return all(_value(each, names, functions) for each in terms)
-        case ast.BoolOp(op=ast.Or(), values=terms):
-            return any(_value(each, names, functions) for each in terms)
+            return _comparison([_COMPARISONS[type(op)] for op in ops], [_step(each) for each in (left, *comparators)])
+        case ast.BoolOp(op=op, values=values):
+            terms, join = [_step(each) for each in values], all if isinstance(op, ast.And) else any
+            return lambda names, functions: join(term(names, functions) for term in terms)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _value(operand, names, functions)
-        case ast.Call(func=ast.Name(id=name), args=args) if name in functions:
-            value = functions[name](*(_argument(each, names, functions) for each in args))
-        case _:
-            raise LaunchError(f"launch.json holds {ast.unparse(node)!r}, which this version cannot read")
-    if not 0 <= value < 2**64:
-        raise LaunchError(f"{ast.unparse(node)} is {value} for these arguments: an extent or a stride is too large")
-    return value
+            inner = _step(operand)
+            return lambda names, functions: not inner(names, functions)
+        case ast.Call(func=ast.Name(id=name), args=args):
+            given = [_literal(each) for each in args]
+            return _checked(
+                node, lambda names, functions: functions[name](*(each(names, functions) for each in given))
+            )
+    raise LaunchError(f"launch.json holds {ast.unparse(node)!r}, which this version cannot read")
 
 
-def _argument(node: ast.expr, names: Mapping[str, int], functions: Mapping[str, Callable[..., int]]) -> Any:
+def _literal(node: ast.expr) -> Callable[[Names, Functions], Any]:
+    """An argument of a call: the quoted name of a kernel or a buffer, or an expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    return _value(node, names, functions)
+        return lambda names, functions: node.value
+    return _step(node)
+
+
+def _comparison(operators: Sequence[Callable[[int, int], bool]], operands: Sequence[Step]) -> Step:
+    def compare(names: Names, functions: Functions) -> int:
+        values = [each(names, functions) for each in operands]
+        return all(apply(*pair) for apply, pair in zip(operators, pairwise(values), strict=True))
+
+    return compare
+
+
+def _checked(node: ast.expr, compute: Step) -> Step:
+    def step(names: Names, functions: Functions) -> int:
+        value = compute(names, functions)
+        if not 0 <= value < 2**64:
+            raise LaunchError(f"{ast.unparse(node)} is {value} for these arguments: an extent or a stride is too large")
+        return value
+
+    return step
 
 
 # --- arrays ------------------------------------------------------------------------------------------------------
@@ -279,6 +302,8 @@ class Launcher:
 
     def __init__(self, device: int, images: Path) -> None:
         driver = _driver()
+        self._lock = threading.Lock()
+        self._prepared: dict[Any, _Prepared] = {}
         _call(driver.cuInit, 0)
         self.device = device
         self.handle = _call(driver.cuDeviceGet, device)
@@ -335,7 +360,7 @@ class Launcher:
         """Clusters that the device holds at once; 0 where not even one fits."""
         driver = _driver()
         attribute = driver.CUfunction_attribute
-        smem = _evaluate(kernel["dynamic_smem_bytes"], {}, _FUNCTIONS)
+        smem = _evaluate(kernel["dynamic_smem_bytes"], {})
         settings = [(attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem)]
         if kernel["carveout"] == "max":
             settings.append((attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100))
@@ -418,7 +443,24 @@ class Launcher:
         rung: str | None = None,
         sm_budget: int | None = None,
     ) -> str:
-        """Launches on `stream` and returns the rung that ran. Scratch memory is the stream's, before and after."""
+        """Launches on `stream` and returns the rung that ran. Scratch memory is the stream's, before and after.
+
+        What a call computes from arguments and addresses is kept, so that the same call again is cheap.
+        """
+        key = (rung, sm_budget, tuple(arguments.items()), tuple(addresses.items()))
+        with self._lock, self.current():
+            prepared = self._prepared.get(key)
+            if prepared is None:
+                prepared = self._prepare(arguments, addresses, rung, sm_budget)
+                if len(self._prepared) >= _KEPT_LAUNCHES:
+                    self._prepared.pop(next(iter(self._prepared)))  # the oldest
+                self._prepared[key] = prepared
+            prepared.launch(stream)
+        return prepared.rung
+
+    def _prepare(
+        self, arguments: Mapping[str, Any], addresses: Mapping[str, int], rung: str | None, sm_budget: int | None
+    ) -> _Prepared:
         names = self._names(arguments, sm_budget)
         if rung is None:
             rung = self.pick(arguments, addresses, sm_budget)
@@ -428,79 +470,103 @@ class Launcher:
                 raise LaunchError(f"there is no rung {rung!r}: {', '.join(each['run'] for each in LAUNCH['ladder'])}")
             if not self._runs(entries[0], names, addresses):
                 raise LaunchError(f"the rung {rung} does not run on this device with these arguments")
-        scratch: dict[str, int] = {}
-        with self.current():
-            try:
-                for kernel_id in LAUNCH["sequences"].get(rung, [rung]):
-                    self._launch(kernel_id, names, arguments, addresses, scratch, stream)
-            finally:
-                for address in scratch.values():
-                    _call(_driver().cuMemFreeAsync, address, stream)
-        return rung
+        prepared = _Prepared(rung)
+        for kernel_id in LAUNCH["sequences"].get(rung, [rung]):
+            self._add(prepared, kernel_id, names, arguments, addresses)
+        return prepared
 
-    def _launch(
+    def _add(
         self,
+        prepared: _Prepared,
         kernel_id: str,
-        names: Mapping[str, int],
+        names: Names,
         arguments: Mapping[str, Any],
         addresses: Mapping[str, int],
-        scratch: dict[str, int],
-        stream: int,
     ) -> None:
         kernel = next(each for each in LAUNCH["kernels"] if each["id"] == kernel_id)
         loaded = self.kernels[kernel_id]
         if loaded.function is None:
             raise LaunchError(f"no image of {kernel_id} loads on this device")
         names = {**names, "max_active_clusters": loaded.max_active_clusters}
-        grid = [_evaluate(each, names, _FUNCTIONS) for each in kernel["grid_blocks"]]
+        grid = [_evaluate(each, names) for each in kernel["grid_blocks"]]
         if 0 in grid:
             return  # an empty output
         for blocks, cluster, limit in zip(grid, kernel["cluster"], (2**31 - 1, 65535, 65535), strict=True):
             if blocks > limit or blocks % cluster:
                 raise LaunchError(f"{kernel_id}: a grid of {grid} blocks cannot be launched")
-        packed = [self._pack(param, names, arguments, addresses, scratch, stream) for param in kernel["params"]]
-        held = [_aligned_copy(each) for each in packed]
+        held = [_aligned_copy(_pack(param, names, arguments, addresses)) for param in kernel["params"]]
+        for param, (_, address) in zip(kernel["params"], held, strict=True):
+            if param["kind"] == "scratch":
+                prepared.use_scratch(param, _evaluate(param["bytes"], names), address)
         pointers = (ctypes.c_void_p * len(held))(*(address for _, address in held))
-        config = self._config(kernel, grid, _evaluate(kernel["dynamic_smem_bytes"], {}, _FUNCTIONS), stream)
-        _call(_driver().cuLaunchKernelEx, config, loaded.function, ctypes.addressof(pointers), 0)
+        config = self._config(kernel, grid, _evaluate(kernel["dynamic_smem_bytes"], {}), 0)
+        prepared.kernels.append((config, loaded.function, pointers, held))
 
-    def _pack(
-        self,
-        param: Mapping[str, Any],
-        names: Mapping[str, int],
-        arguments: Mapping[str, Any],
-        addresses: Mapping[str, int],
-        scratch: dict[str, int],
-        stream: int,
-    ) -> bytes:
-        """The bytes of one kernel parameter."""
-        kind = param["kind"]
-        if kind == "tensormap":
-            return _tensor_map(param, names, addresses[param["buffer"]])
-        if kind == "ptr":
-            if param["buffer"] is None:
-                return struct.pack("<Q", 0)
-            return struct.pack("<Q", addresses[param["buffer"]] + _evaluate(param["offset_bytes"], names, _FUNCTIONS))
-        if kind == "scratch":
-            return struct.pack("<Q", self._scratch(param, names, scratch, stream))
-        if kind == "f32":
-            value = param["value"]
-            return struct.pack("<f", arguments[value] if isinstance(value, str) else value)
-        value = _evaluate(param["value"], names, _FUNCTIONS)
+
+_KEPT_LAUNCHES = 256
+
+
+@dataclass
+class _Scratch:
+    """Scratch memory of one launch, by name: its size, and where its address goes into the kernels' parameters."""
+
+    size: int
+    zeroed: bool
+    places: list[int]
+
+
+class _Prepared:
+    """The kernels of a rung for given arguments and addresses; what is left for a launch is scratch and stream."""
+
+    def __init__(self, rung: str) -> None:
+        self.rung = rung
+        self.kernels: list[tuple[Any, Any, Any, Any]] = []  # config, function, parameters' addresses, their owners
+        self.scratch: dict[str, _Scratch] = {}
+
+    def use_scratch(self, param: Mapping[str, Any], size: int, place: int) -> None:
+        entry = self.scratch.setdefault(param["name"], _Scratch(size, param["init"] != "none", []))
+        entry.places.append(place)
+
+    def launch(self, stream: int) -> None:
+        driver = _driver()
+        allocated = []
         try:
-            return struct.pack(_INTEGERS[kind], value)
-        except struct.error as error:
-            raise LaunchError(f"{param['name']} = {value} does not fit the kernel's {kind}") from error
+            for scratch in self.scratch.values():
+                if scratch.size == 0:
+                    continue
+                address = int(_call(driver.cuMemAllocAsync, scratch.size, stream))
+                allocated.append(address)
+                for place in scratch.places:
+                    ctypes.c_uint64.from_address(place).value = address
+                if scratch.zeroed:
+                    _call(driver.cuMemsetD8Async, address, 0, scratch.size, stream)
+            for config, function, pointers, _ in self.kernels:
+                config.hStream = stream
+                _call(driver.cuLaunchKernelEx, config, function, ctypes.addressof(pointers), 0)
+        finally:
+            for address in allocated:
+                _call(driver.cuMemFreeAsync, address, stream)
 
-    def _scratch(self, param: Mapping[str, Any], names: Mapping[str, int], scratch: dict[str, int], stream: int) -> int:
-        size = _evaluate(param["bytes"], names, _FUNCTIONS)
-        if size == 0:
-            return 0
-        if param["name"] not in scratch:
-            scratch[param["name"]] = int(_call(_driver().cuMemAllocAsync, size, stream))
-            if param["init"] != "none":
-                _call(_driver().cuMemsetD8Async, scratch[param["name"]], 0, size, stream)
-        return scratch[param["name"]]
+
+def _pack(
+    param: Mapping[str, Any], names: Names, arguments: Mapping[str, Any], addresses: Mapping[str, int]
+) -> bytes:
+    """The bytes of one kernel parameter; the address of scratch memory comes with the launch."""
+    kind = param["kind"]
+    if kind == "tensormap":
+        return _tensor_map(param, names, addresses[param["buffer"]])
+    if kind == "ptr" and param["buffer"] is not None:
+        return struct.pack("<Q", addresses[param["buffer"]] + _evaluate(param["offset_bytes"], names))
+    if kind in ("ptr", "scratch"):
+        return bytes(8)
+    if kind == "f32":
+        value = param["value"]
+        return struct.pack("<f", arguments[value] if isinstance(value, str) else value)
+    value = _evaluate(param["value"], names)
+    try:
+        return struct.pack(_INTEGERS[kind], value)
+    except struct.error as error:
+        raise LaunchError(f"{param['name']} = {value} does not fit the kernel's {kind}") from error
 
 
 _INTEGERS = {"u8": "<B", "s8": "<b", "u16": "<H", "s16": "<h", "i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q"}
@@ -520,8 +586,8 @@ _FILLS = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 def _tensor_map(param: Mapping[str, Any], names: Mapping[str, int], address: int) -> bytes:
     """The 128 bytes of a tensor map. The encoder has no empty tensor: an extent of 0 becomes 1."""
     driver = _driver()
-    extents = [max(1, _evaluate(each, names, _FUNCTIONS)) for each in param["global_dim"]]
-    strides = [_evaluate(each, names, _FUNCTIONS) for each in param["global_stride_bytes"]]
+    extents = [max(1, _evaluate(each, names)) for each in param["global_dim"]]
+    strides = [_evaluate(each, names) for each in param["global_stride_bytes"]]
 
     def member(kind: str, prefix: str, value: str) -> Any:
         return getattr(getattr(driver, kind), f"{prefix}_{value}")
@@ -559,13 +625,14 @@ def _aligned_copy(data: bytes, alignment: int = 64) -> tuple[Any, int]:
     return owner, address
 
 
+_BUILD = Path(__file__).resolve().parent / "build"
 _launchers: dict[tuple[int, str], Launcher] = {}
 _launchers_lock = threading.Lock()
 
 
 def launcher(device: int = 0, images: str | Path | None = None) -> Launcher:
     """The launcher of a device, made on first use. `images`: the folder of cubins, build/ beside this file if None."""
-    folder = Path(images) if images is not None else Path(__file__).resolve().parent / "build"
+    folder = Path(images) if images is not None else _BUILD
     with _launchers_lock:
         key = (device, str(folder))
         if key not in _launchers:

@@ -335,6 +335,8 @@ class _Validation:
         workers.release()
         for row in (choice, rival):
             result = self._run_case(workers, row, own)
+            if row is rival:
+                self.results.append(result)
             if result.verdict != "correct":
                 why = f"{row.run.id} is not right on {own.name} ({result.verdict}): its time means nothing"
                 return {**document, "verdict": "not_run", "reason": why}

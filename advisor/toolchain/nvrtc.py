@@ -125,7 +125,9 @@ def _library() -> Any:
         _checked(nvrtc.nvrtcVersion(), "nvrtcVersion")
     except (RuntimeError, OSError) as error:  # cuda.pathfinder's "not found" is a RuntimeError
         raise ToolError(
-            "NVRTC_MISSING", f"the library of the CUDA compiler cannot be loaded: {error}", fix=f"run: {REINSTALL}"
+            "NVRTC_MISSING",
+            f"the library of the CUDA compiler cannot be loaded: {str(error).strip()}",
+            fix=f"run: {REINSTALL}",
         ) from error
     return nvrtc
 

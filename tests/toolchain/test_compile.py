@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.codegen import templates
 from advisor.errors import ToolError
 from advisor.records.launch import Kernel
 from advisor.toolchain import (
@@ -72,9 +73,9 @@ def test_a_compile_error_carries_the_log_with_the_bundle_s_own_file_names():
 
 
 def test_an_assembler_error_carries_its_log_too():
-    wgmma = 'extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }'
+    source = '#include "ptx/wgmma.cuh"\nextern "C" __global__ void k() { ptx::wgmma_fence(); }'
     with pytest.raises(ToolError) as caught:
-        build(Unit("kernel.cu", wgmma, {}, "sm_90", {}))
+        build(Unit("kernel.cu", source, templates.headers_for(source), "sm_90", {}))
     assert caught.value.code == "COMPILE_FAILED"
     assert "wgmma" in caught.value.message
 

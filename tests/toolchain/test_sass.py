@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
+from advisor.codegen import templates
 from advisor.errors import ToolError
 from advisor.toolchain import Unit, compile_cuda, sass, sass_facts
 from advisor.toolchain.sass import SassFacts, parse_sass
@@ -46,15 +45,15 @@ def test_a_pattern_matches_modifiers_in_any_order_and_never_a_longer_opcode():
 
 
 def test_a_real_image_shows_what_its_source_asked_for():
-    source = """extern "C" __global__ void k(unsigned* p) {
+    source = """#include "ptx/mma_sync.cuh"
+extern "C" __global__ void k(u32* p) {
+    const u32 a[4] = {p[0], p[1], p[2], p[3]}, b[2] = {p[4], p[5]};
     float d[4] = {};
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(p[threadIdx.x]));
+    ptx::mma_sync<bf16, bf16>(d, a, b);
     p[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
 }"""
-    facts = sass_facts(compile_cuda(Unit("k.cu", source, {}, "sm_90a", {}), use_cache=False).cubin)
+    unit = Unit("k.cu", source, templates.headers_for(source), "sm_90a", {})
+    facts = sass_facts(compile_cuda(unit, use_cache=False).cubin)
     assert facts.mma_sync == 1
     assert facts.local_memory == 0
     assert facts.count("HMMA.16816.F32.BF16", "k") == 1
@@ -81,4 +80,3 @@ def test_without_nvdisasm_the_message_names_the_package(monkeypatch):
         sass.disassembler.cache_clear()
     assert caught.value.code == "DISASSEMBLER_MISSING"
     assert "nvidia-cuda-nvdisasm" in caught.value.fix
-    assert sys.executable

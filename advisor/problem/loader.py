@@ -57,9 +57,18 @@ def parse_problem(text: str, path: str | Path) -> GemmProblem:
     if "name" not in values:
         values["name"] = _default_name(Path(path), document)
     try:
-        return KINDS[kind].model_validate(values)
+        problem = KINDS[kind].model_validate(values)
     except ValidationError as error:
         _raise_first(error, document, KINDS[kind])
+    if problem.accumulate == "fast" and not problem.is_fp8:
+        raise ProblemError(
+            "PROBLEM_ACCUMULATE",
+            f"accumulate: fast is about partial sums of fp8 operands, and a is {problem.a.dtype}",
+            fix="remove the line: other types are always summed in fp32",
+            where=Where(document.path, document.line_of(("accumulate",)), "accumulate"),
+            numbers={"dtype": problem.a.dtype},
+        )
+    return problem
 
 
 def _read(path: Path) -> str:

@@ -165,6 +165,48 @@ def test_a_refusal_exits_1_with_its_reasons_and_writes_nothing(
     assert not (workplace / "generated").exists()
 
 
+@pytest.mark.parametrize(
+    ("lines", "status", "code", "words"),
+    [
+        ("target: h200\na: {ld: 4099}", EXIT_DONE, "TMA_STRIDE_16B", ["operand A", "8198 bytes", "4104"]),
+        ("target: b200\noverrides: {cluster: [3, 1, 1], mma_ctas: 2}", EXIT_NO, "PAIR_IN_CLUSTER", ["it is 3"]),
+        (
+            "target: b200\nconstraints: {max_cluster_size: 8}\noverrides: {cluster: [16, 1, 1]}",
+            EXIT_NO,
+            "CLUSTER_OVER_CONSTRAINT",
+            ["max_cluster_size is 8"],
+        ),
+        (
+            "target: h200\noverrides: {tile: [128, 256, 64], stages: 8}",
+            EXIT_NO,
+            "SMEM_OVER_LIMIT",
+            ["232448"],
+        ),
+        ("target: h200\noverrides: {schedule: clc}", EXIT_NO, "NO_CLC", ["10.0"]),
+        (
+            "target: b200\nconstraints: {sm_budget: 64}\noverrides: {schedule: clc}",
+            EXIT_NO,
+            "SM_BUDGET_SCHEDULE",
+            ["whole grid"],
+        ),
+        ("target: h200\noverrides: {kernel: sm100}", EXIT_NO, None, ["sm100"]),
+        ("target: h200\ndtype: e4m3\na: {major: m}", EXIT_DONE, "WGMMA_MN_MAJOR", ["operand A"]),
+    ],
+)
+def test_a_wish_that_no_kernel_grants_is_refused_or_adjusted_with_its_numbers(
+    advisor: Advisor, workplace: Path, lines: str, status: int, code: str | None, words: list[str]
+) -> None:
+    (workplace / "wish.yaml").write_text(f"kind: gemm\nm: 4096\nn: 4096\nk: 4096\n{lines}\n")
+    result = advisor("plan", "wish.yaml", "--json")
+    assert result.status == status, result.document["conclusion"]
+    findings = {each["code"]: each for each in result.document["findings"]}
+    text = result.document["conclusion"] + " ".join(each["message"] for each in findings.values())
+    assert code is None or code in findings
+    assert [each for each in words if each not in text] == []
+    if status == EXIT_DONE:
+        assert result.document["verdict"] == "adjust"
+
+
 def test_target_auto_without_a_gpu_plans_for_b200_and_says_so(
     advisor: Advisor, problem: Callable[..., str], no_gpu: None
 ) -> None:
@@ -285,19 +327,24 @@ def test_report_reads_a_bundle_in_three_formats(advisor: Advisor, bundle: str) -
     assert max(map(len, terminal.stdout.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("kind", ["file", "read-only"])
-def test_an_output_that_cannot_be_written_exits_2(
+@pytest.mark.parametrize("kind", ["file", "bundle is a file", "other files", "read-only"])
+def test_an_output_that_cannot_be_written_exits_2_and_touches_nothing(
     advisor: Advisor, problem: Callable[..., str], workplace: Path, kind: str
 ) -> None:
-    target = workplace / "out"
+    path = problem(name="tiny.yaml")
+    target = Path("/proc/advisor") if kind == "read-only" else workplace / "out"
     if kind == "file":
         target.write_text("mine")
-    else:
+    elif kind != "read-only":
         target.mkdir()
-        (target / "tiny").write_text("mine")
-    result = advisor("generate", problem(name="tiny.yaml"), "--output", "out")
+        mine = target / "tiny" if kind == "bundle is a file" else target / "tiny" / "notes.txt"
+        mine.parent.mkdir(exist_ok=True)
+        mine.write_text("mine")
+    before = {each: each.read_bytes() for each in workplace.rglob("*") if each.is_file()}
+    result = advisor("generate", path, "--output", str(target))
     assert result.status == EXIT_INPUT, result.stdout
-    assert "OUTPUT_" in result.stderr
+    assert "[OUTPUT_" in result.stderr
+    assert {each: each.read_bytes() for each in workplace.rglob("*") if each.is_file()} == before
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------

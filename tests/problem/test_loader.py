@@ -59,6 +59,10 @@ def test_output_type_follows_from_the_input_type(dtype: str, output: str) -> Non
     assert (p.a.dtype, p.b.dtype, p.c.dtype, p.d.dtype) == (dtype, dtype, output, output)
 
 
+def test_fast_accumulation_is_for_fp8() -> None:
+    assert problem(GOOD + "dtype: e5m2\naccumulate: fast\n").accumulate == "fast"
+
+
 def test_the_two_fp8_types_mix() -> None:
     p = problem(GOOD + "dtype: e4m3\nb: {dtype: e5m2}\n")
     assert (p.a.dtype, p.b.dtype) == ("e4m3", "e5m2")
@@ -135,6 +139,8 @@ def test_a_stem_that_makes_no_name_is_refused_with_one_that_does(stem: str) -> N
         ("overrides: {mma_ctas: true}", "PROBLEM_TYPE", 5, "overrides.mma_ctas", "an integer"),
         ("overrides: {mma_ctas: 3}", "PROBLEM_CHOICE", 5, "overrides.mma_ctas", "1, 2"),
         ("overrides: {schedule: clk}", "PROBLEM_CHOICE", 5, "overrides.schedule", "clc"),
+        ("accumulate: fast", "PROBLEM_ACCUMULATE", 5, "accumulate", "remove the line"),
+        ("accumulate: quick", "PROBLEM_CHOICE", 5, "accumulate", "precise, fast"),
         ("name: 9lives", "PROBLEM_NAME", 5, "name", "lives"),
         ("name: 'x\"; system(1); //'", "PROBLEM_NAME", 5, "name", "name: x"),
         ("name: class", "PROBLEM_NAME", 5, "name", "class_gemm"),

@@ -1,7 +1,7 @@
 // Copies one tile of an operand from global into shared memory, whatever its alignment. What lies outside the operand
 // becomes zero, so that the edges of M, N and K need no case of their own in the main loop.
 //
-// Two tiles' worth of geometry:
+// Two geometries:
 //   StraightCopy    shared memory keeps the order of global memory: kOuter rows of kRowBytes contiguous bytes
 //   TransposedCopy  the operand is contiguous along M or N but the MMA wants K contiguous and no ldmatrix transposes
 //                   its type (tf32, fp8): kRows rows of kRowBytes bytes of K are gathered from columns
@@ -114,9 +114,8 @@ template <u32 kRows, u32 kRowBytes, u32 kElement, u32 kThreads>
 struct TransposedCopy {
     using Rows = SwizzledRows<kRowBytes>;
     static constexpr u32 kBytes = kRows * kRowBytes;
-    static_assert(kElement == 4 || kElement == 1, "16-bit operands are transposed by ldmatrix");
-
     static constexpr u32 kValues = kRowBytes / kElement;  // of K in a tile
+    static_assert(kElement == 4 || kElement == 1, "16-bit operands are transposed by ldmatrix");
 
     const char* tile;
     i64 stride;     // bytes between values of K

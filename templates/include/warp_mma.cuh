@@ -14,7 +14,8 @@ struct Fragments {
     using Strided = SwizzledRows<kRows * 2>;
 
     // All threads of a warp: 16 rows by 32 bytes of K. With i the upper or lower 8 rows and j the 16-byte half of K, A
-    // gets (i, j) in r[i + 2j]. B gets it in r[j + 2i]: an MMA takes both halves of 8 columns in neighbouring registers.
+    // gets (i, j) in r[i + 2j]. B gets it in r[j + 2i]: an MMA takes both halves of 8 columns in two registers side by
+    // side.
     template <bool kIsA>
     __device__ __forceinline__ static void load(u32 (&r)[4], u32 tile, u32 row0, u32 step) {
         const u32 line = threadIdx.x % 8;

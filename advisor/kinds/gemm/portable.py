@@ -8,6 +8,7 @@ launch file asks for. Imports `problem` and `records`.
     threads         a warp computes 16 to 64 rows by 16 to 64 columns of the tile
     images          sm_80 serves 8.x (fp8 needs sm_89), sm_90, sm_100 (10.x) and sm_120 (12.x): no architecture-specific
                     instruction, so each runs on every later minor version
+    dependent launch  none: sm_80 has no griddepcontrol, so a portable kernel starts when what is before it has ended
 """
 
 from __future__ import annotations

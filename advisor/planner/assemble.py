@@ -4,7 +4,7 @@ Touches no GPU, no file and no clock. A refusal is a plan with the verdict `refu
 
 Rules that are stated here and nowhere else
 -------------------------------------------
-- Overrides bind the family they name, else the target's best one; the rungs below are planned freely.
+- Overrides bind the family they name, else the best one that takes the operands; the rungs below are planned freely.
 - What the *machine* cannot give of a forced cluster is stepped down (16 to 8 to 4 ...), and a pair without tcgen05 is
   dropped, each with a finding; what a *constraint* or a kernel forbids is refused.
 - An operand that TMA cannot take sends the problem down the ladder with the pad that would mend it.
@@ -142,6 +142,7 @@ def _ladder(
         families = families[families.index(named) :]
     verdict: Verdict = "plan"
     rungs: list[Rung] = []
+    refusal: _Refused | None = None
     for family in families:
         profile = profiles[family]
         bound = not rungs and bool(forced)
@@ -161,15 +162,17 @@ def _ladder(
             continue
         reasons = search.reasons
         operand = [each for each in reasons if each.code in OPERAND_CODES]
-        if bound:
-            raise _forced_refusal(workload, search, forced, family)
+        if bound and refusal is None:
+            refusal = _forced_refusal(workload, search, forced, family)
         if not operand:
-            raise _nothing_legal(search, family)
+            raise refusal or _nothing_legal(search, family)
         if not rungs:
             verdict = "adjust"
             findings.extend(_down(operand, family, findings))
     if not rungs:
-        raise _Refused("NOTHING_LEGAL", "no kernel family serves this problem on this target", {"families": families})
+        raise refusal or _Refused(
+            "NOTHING_LEGAL", "no kernel family serves this problem on this target", {"families": families}
+        )
     if limits["fallback"] == "required":
         _require_fallback(workload, profiles, forced, named, rungs)
     return rungs, verdict

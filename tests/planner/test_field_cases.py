@@ -242,3 +242,11 @@ def test_more_stages_than_shared_memory_holds_is_refused_with_numbers(plan_for):
     finding = plan.findings[-1]
     assert finding.code == "SMEM_OVER_LIMIT"
     assert finding.numbers["smem_bytes"] > finding.numbers["limit_bytes"] == 232448
+
+
+def test_an_override_goes_down_with_the_operands_where_the_next_family_honours_it(plan_for):
+    misaligned = {"m": 512, "n": 512, "k": 513}
+    served = plan_for("h200", **misaligned, overrides={"tile": [64, 64, 64]})
+    assert (served.verdict, served.choice.family, served.choice.tile.cta) == ("adjust", "portable", (64, 64, 64))
+    refused = plan_for("h200", **misaligned, overrides={"cluster": [2, 1, 1]})
+    assert (refused.verdict, refused.findings[-1].code) == ("refuse", "TMA_STRIDE_16B")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.records.launch import KernelSpec, Rung
+from advisor.records.launch import Kernel, KernelSpec, Rung
 
 # These launch one cluster per tile: their grid covers every SM, whatever the caller's budget is.
 _WHOLE_GRID = ("one_tile", "clc")
@@ -20,8 +20,13 @@ def rung(run: str, specs: Sequence[KernelSpec]) -> Rung:
     if all(kernel.family == "portable" for kernel in kernels):
         return Rung(run=run, when="True")
     terms = [f"loadable('{kernel.id}')" for kernel in kernels]
-    terms += [f"max_active_clusters('{kernel.id}') > 0" for kernel in kernels if kernel.cluster != (1, 1, 1)]
+    terms += [f"max_active_clusters('{kernel.id}') > 0" for kernel in kernels if _may_not_fit(kernel)]
     if kernels[0].schedule in _WHOLE_GRID:
         terms.append("sm_budget >= num_sms")
     terms += [term for spec in specs for term in spec.conditions]
     return Rung(run=run, when=" and ".join(dict.fromkeys(terms)))
+
+
+def _may_not_fit(kernel: Kernel) -> bool:
+    """Whether a device that loads the kernel might still be unable to hold one cluster of it."""
+    return kernel.cluster != (1, 1, 1) or kernel.dynamic_smem_bytes not in (0, "0")

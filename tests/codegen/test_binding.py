@@ -431,7 +431,9 @@ class _Core:
 
 
 @pytest.mark.parametrize(
-    ("stream", "handle"), [(None, 0), (7, 7), (_Torch(), 11), (_CuPy(), 12), (_Core(), 13)], ids=str
+    ("stream", "handle"),
+    [(None, 0), (7, 7), (_Torch(), 11), (_CuPy(), 12), (_Core(), 13)],
+    ids=["none", "address", "torch", "cupy", "cuda.core"],
 )
 def test_a_stream_of_any_library_will_do(bind: Callable[..., Bound], stream: Any, handle: int) -> None:
     bound = bind(TICKET)

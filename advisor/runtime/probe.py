@@ -156,7 +156,7 @@ class _Probe:
     def _residency(self) -> None:
         self.progress("how many clusters fit, sizes 1 to 16")
         kernel = self._kernel("cluster", "probe_place")
-        most = self.device.info.limits["smem_per_block_bytes"]
+        most = self._most_smem(kernel)
         rows = []
         for smem in (0, most // 4, most // 2 - 1024, most):
             for threads in (128, 384):
@@ -179,7 +179,7 @@ class _Probe:
     def _groups(self) -> None:
         """SMs that ever ran CTAs of one cluster belong to one group: launch sizes until the groups stop growing."""
         self.progress("which SMs share a cluster")
-        most = self.device.info.limits["smem_per_block_bytes"]
+        most = self._most_smem(self._kernel("cluster", "probe_place"))
         groups = Groups()
         unchanged, rounds = 0, 0
         while unchanged < 3 and rounds < 40:
@@ -194,6 +194,10 @@ class _Probe:
         self.document["sm_groups"] = {"sizes": list(sizes), "rounds": rounds, "members": groups.partition()}
         text = f"%smid of clusters of 2 to {self.measured['max_cluster_size']} CTAs, {rounds} rounds"
         self._keep("sm_groups", sizes, "measured", text)
+
+    def _most_smem(self, kernel: LoadedKernel) -> int:
+        """Dynamic shared memory with which no second CTA fits on an SM."""
+        return self.device.info.limits["smem_per_block_bytes"] - kernel.static_smem_bytes
 
     def _placed(self, size: int, smem: int) -> list[list[int]]:
         """SM ids of each cluster of one launch that fills the device, one CTA per SM."""

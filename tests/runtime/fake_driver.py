@@ -6,6 +6,7 @@ It keeps memory as host arrays, records launches, and fails where a test tells i
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -99,6 +100,9 @@ class FakeDriver:
         self.active_clusters = 66
         self.asked: list[Any] = []
         self.calls: list[str] = []
+        self.kernels: dict[str, Callable[[list[bytes], Any], None]] = {}  # entry -> what a launch of it does
+        self.parameter_sizes_of: dict[str, list[int]] = {}
+        self._captured: list[Callable[[], None]] | None = None
 
     # what every function does first
     def _status(self, name: str) -> int:
@@ -143,11 +147,21 @@ class FakeDriver:
     def cuStreamCreate(self, flags: int) -> tuple[int, int]:
         return self._status("cuStreamCreate"), 7
 
-    def cuStreamEndCapture(self, stream: int) -> tuple[int, str]:
-        return self._status("cuStreamEndCapture"), "graph"
+    def cuStreamBeginCapture(self, stream: int, mode: str) -> tuple[int]:
+        self._captured = []
+        return (self._status("cuStreamBeginCapture"),)
 
-    def cuGraphInstantiate(self, graph: str, flags: int) -> tuple[int, str]:
-        return self._status("cuGraphInstantiate"), "executable"
+    def cuStreamEndCapture(self, stream: int) -> tuple[int, Any]:
+        graph, self._captured = self._captured, None
+        return self._status("cuStreamEndCapture"), graph
+
+    def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[int, Any]:
+        return self._status("cuGraphInstantiate"), graph
+
+    def cuGraphLaunch(self, graph: Any, stream: int) -> tuple[int]:
+        for work in graph:
+            work()
+        return (self._status("cuGraphLaunch"),)
 
     def cuEventCreate(self, flags: int) -> tuple[int, str]:
         return self._status("cuEventCreate"), "event"
@@ -169,10 +183,12 @@ class FakeDriver:
         self.function_attributes[attribute.removeprefix("CU_FUNC_ATTRIBUTE_")] = value
         return (self._status("cuFuncSetAttribute"),)
 
+    def _sizes(self, function: str) -> list[int]:
+        return self.parameter_sizes_of.get(function.removeprefix("function "), self.parameter_sizes)
+
     def cuFuncGetParamInfo(self, function: str, index: int) -> tuple[int, int, int]:
-        if index < len(self.parameter_sizes):
-            return 0, 0, self.parameter_sizes[index]
-        return 1, 0, 0
+        sizes = self._sizes(function)
+        return (0, 0, sizes[index]) if index < len(sizes) else (1, 0, 0)
 
     def cuOccupancyMaxActiveClusters(self, function: str, config: Any) -> tuple[int, int]:
         self.asked.append(config)
@@ -198,17 +214,26 @@ class FakeDriver:
     cuMemcpyDtoH = cuMemcpyDtoD = cuMemcpyHtoD
 
     def cuMemsetD8Async(self, address: int, byte: int, size: int, stream: Any) -> tuple[int]:
-        ctypes.memset(address, byte, size)
+        self._do(lambda: ctypes.memset(address, byte, size) and None)
         return (self._status("cuMemsetD8Async"),)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Now, or when the graph that is being captured is launched."""
+        if self._captured is None:
+            work()
+        else:
+            self._captured.append(work)
 
     def cuTensorMapEncodeTiled(self, *args: Any) -> tuple[int, TensorMap]:
         self.encoded.append(args)
         return self._status("cuTensorMapEncodeTiled"), TensorMap(bytes(range(128)))
 
     def cuLaunchKernelEx(self, config: Any, function: str, params: int, extra: int) -> tuple[int]:
-        addresses = (ctypes.c_void_p * len(self.parameter_sizes)).from_address(params)
-        values = [
-            ctypes.string_at(address, size) for address, size in zip(addresses, self.parameter_sizes, strict=True)
-        ]
+        sizes = self._sizes(function)
+        addresses = (ctypes.c_void_p * len(sizes)).from_address(params)
+        values = [ctypes.string_at(address, size) for address, size in zip(addresses, sizes, strict=True)]
         self.launches.append({"config": config, "function": function, "params": values})
+        kernel = self.kernels.get(function.removeprefix("function "))
+        if kernel is not None:
+            self._do(lambda: kernel(values, config))
         return (self._status("cuLaunchKernelEx"),)

@@ -18,33 +18,31 @@ struct Source {
     using Transposed = TransposedCopy<kRows, kRowBytes, sizeof(T) == 2 ? 4 : sizeof(T), kThreads>;
     static constexpr u32 kBytes = kRows * kRowBytes;
 
-    i64 stride;
     const char* start;
+    i64 stride;  // bytes
+    u32 rows;    // of the tile that the operand has
     u32 alignment;
-    i64 rows_left;
-    i64 k_left;
 
-    // The operand of one batch, from row `row0` on. `ld` in elements.
-    __device__ __forceinline__ Source(const T* matrix, i64 ld, u32 row0, u32 rows, u32 k)
-        : stride(ld * static_cast<i64>(sizeof(T))),
-          start(reinterpret_cast<const char*>(matrix) + (kKMajor ? row0 * stride : row0 * static_cast<i64>(sizeof(T)))),
-          alignment(common_alignment(matrix, stride)),
-          rows_left(static_cast<i64>(rows) - row0),
-          k_left(k) {}
+    // The operand of one batch, from row `row0` on; it has `extent` rows. `ld` in elements.
+    __device__ __forceinline__ Source(const T* matrix, i64 ld, u32 row0, u32 extent)
+        : start(reinterpret_cast<const char*>(kKMajor ? matrix + row0 * ld : matrix + row0)),
+          stride(ld * static_cast<i64>(sizeof(T))),
+          rows(extent - row0 < kRows ? extent - row0 : kRows),
+          alignment(common_alignment(matrix, stride)) {}
 
-    // All threads: begins to copy the next tile along K.
-    __device__ __forceinline__ void issue(u32 shared, char* bytes) {
+    // All threads: begins to copy the next tile along K, of which `k_left` values are left.
+    __device__ __forceinline__ void issue(u32 shared, char* bytes, u32 k_left) {
+        const u32 values = k_left < kTileK ? k_left : kTileK;
         if constexpr (kKMajor) {
-            KMajor{start, stride, rows_left, k_left * static_cast<i64>(sizeof(T)), alignment}.issue(shared, bytes);
+            KMajor{start, stride, rows, values * static_cast<u32>(sizeof(T)), alignment}.issue(shared, bytes);
             start += kRowBytes;
         } else {
             if constexpr (kStraight) {
-                MNMajor{start, stride, k_left, rows_left * static_cast<i64>(sizeof(T)), alignment}.issue(shared, bytes);
+                MNMajor{start, stride, values, rows * static_cast<u32>(sizeof(T)), alignment}.issue(shared, bytes);
             } else {
-                Transposed{start, stride, k_left, rows_left, alignment}.issue(shared, bytes);
+                Transposed{start, stride, values, rows, alignment}.issue(shared, bytes);
             }
             start += kTileK * stride;
         }
-        k_left -= kTileK;
     }
 };

@@ -26,11 +26,6 @@ __device__ __forceinline__ u32 common_alignment(const void* pointer, i64 stride_
     return bits & (~bits + 1);
 }
 
-// How many of `most` are there when `left` are left; none when that is negative.
-__device__ __forceinline__ u32 at_most(i64 left, u32 most) {
-    return left <= 0 ? 0 : left < static_cast<i64>(most) ? static_cast<u32>(left) : most;
-}
-
 // A multiple of kBytes bytes as one load. `source` is as aligned as kBytes says.
 template <u32 kBytes>
 __device__ __forceinline__ u32 load_word(const char* source) {
@@ -49,14 +44,14 @@ struct StraightCopy {
 
     const char* tile;  // its first byte in global memory
     i64 stride;        // bytes between rows
-    i64 outer_left;    // rows of the operand from the tile's first on
-    i64 inner_left;    // bytes of a row from the tile's first on
+    u32 rows;          // of the tile that the operand has, at most kOuter
+    u32 row_bytes;     // of a row that it has, at most kRowBytes
     u32 alignment;     // of every row
 
     // `shared` is the address of the tile and `bytes` the same place as a pointer. Copies of 4 or 16 bytes are left in
     // flight for the caller's group; narrower ones are done on return.
     __device__ __forceinline__ void issue(u32 shared, char* bytes) const {
-        if (alignment == 16 && outer_left >= kOuter && inner_left >= kRowBytes) {
+        if (alignment == 16 && rows == kOuter && row_bytes == kRowBytes) {
             each<kPasses, true>([&](u32 place, const char* source, u32) {
                 ptx::cp_async_cg_16(shared + place, source, 16);
             });
@@ -92,8 +87,6 @@ struct StraightCopy {
         // Whole rows per pass: a thread keeps its chunk and steps by a fixed number of rows.
         static_assert(kThreads % Rows::kChunks == 0, "uneven passes");
         constexpr u32 kRowsPerPass = kThreads / Rows::kChunks;
-        const u32 rows = at_most(outer_left, kOuter);
-        const u32 row_bytes = at_most(inner_left, kRowBytes);
         const u32 chunk = threadIdx.x % Rows::kChunks;
         const u32 first = threadIdx.x / Rows::kChunks;
         const u32 left = row_bytes > chunk * 16 ? row_bytes - chunk * 16 : 0;
@@ -119,8 +112,8 @@ struct TransposedCopy {
 
     const char* tile;
     i64 stride;     // bytes between values of K
-    i64 k_left;     // values of K from the tile's first on
-    i64 rows_left;  // elements along M or N from the tile's first on
+    u32 values;     // of K that the operand has of the tile, at most kValues
+    u32 rows;       // elements along M or N that it has, at most kRows
     u32 alignment;  // of every value of K
 
     __device__ __forceinline__ void issue(u32 shared, char* bytes) const {
@@ -136,7 +129,6 @@ struct TransposedCopy {
     // A warp copies 8 rows by 4 values of K: whole 32-byte sectors of global memory, all banks of shared memory.
     __device__ __forceinline__ void words(u32 shared) const {
         constexpr u32 kWords = kBytes / 4;
-        const u32 rows = at_most(rows_left, kRows), values = at_most(k_left, kValues);
 #pragma unroll 2
         for (u32 pass = 0; pass < kWords / kThreads; ++pass) {
             const u32 index = threadIdx.x + pass * kThreads;
@@ -156,7 +148,6 @@ struct TransposedCopy {
         constexpr u32 kBlocks = kBytes / 16;
         constexpr u32 kAcross = kRows / 32 > 0 ? kRows / 32 : 1;  // warps' patches along the rows
         constexpr u32 kPatchRows = kRows < 32 ? kRows / 4 : 8;     // blocks of a patch along the rows
-        const u32 rows = at_most(rows_left, kRows), values = at_most(k_left, kValues);
 #pragma unroll 1
         for (u32 pass = 0; pass < (kBlocks + kThreads - 1) / kThreads; ++pass) {
             const u32 index = threadIdx.x + pass * kThreads;

@@ -10,6 +10,7 @@
 // (kKContiguous) or, 16-bit types only, as values of K below each other.
 template <u32 kRows, u32 kRowBytes, bool kKContiguous>
 struct Fragments {
+    static constexpr bool kContiguous = kKContiguous;
     using Contiguous = SwizzledRows<kRowBytes>;
     using Strided = SwizzledRows<kRows * 2>;
 
@@ -37,12 +38,13 @@ struct WarpTile {
     static_assert(kM % 16 == 0 && kN % 16 == 0, "fragments are loaded by 16 rows");
     float acc[kM / 16][kN / 8][4] = {};
 
-    // Steps in flight cost fragments in registers; fp8 more so, where it is unpacked to be multiplied as fp16 (sm_90).
-    static constexpr u32 kUnroll = sizeof(A) == 1 ? 1 : 2;
-
     // All threads of the warp: adds the product of the tiles in shared memory. (row0, column0) is the warp's corner.
     template <typename FragmentsA, typename FragmentsB, u32 kRowBytes>
     __device__ __forceinline__ void multiply(u32 tile_a, u32 tile_b, u32 row0, u32 column0) {
+        // Steps in flight hold their fragments in registers, of which a strided operand's addresses leave too few, and
+        // so does fp8 where it is unpacked to be multiplied as fp16 (sm_90).
+        constexpr bool kRoom = FragmentsA::kContiguous && FragmentsB::kContiguous && sizeof(A) > 1;
+        constexpr u32 kUnroll = kRoom ? 2 : 1;
 #pragma unroll kUnroll
         for (u32 step = 0; step < kRowBytes / 32; ++step) {
             u32 a[kM / 16][4], b[kN / 16][4];

@@ -42,7 +42,7 @@ def units(p: GemmProblem, c: Candidate, **defines: int) -> tuple[KernelSpec, lis
 
 def build(p: GemmProblem, c: Candidate) -> tuple[KernelSpec, list[Compiled]]:
     spec, rows = units(p, c)
-    return spec, compile_many(rows)
+    return spec, compile_many(rows, use_cache=False)
 
 
 def codes(p: GemmProblem, c: Candidate) -> list[str]:
@@ -221,8 +221,8 @@ def test_tf32_with_both_operands_mn_major_keeps_the_asynchronous_pipeline():
 def test_the_traced_twin_has_one_more_parameter_and_counts_once():
     p = problem()
     _, rows = units(p, candidate(p, (64, 64)), ADVISOR_TRACE=1)
-    twin = compile_cuda(rows[1])
-    plain = compile_cuda(units(p, candidate(p, (64, 64)))[1][1])
+    twin = compile_cuda(rows[1], use_cache=False)
+    plain = compile_cuda(units(p, candidate(p, (64, 64)))[1][1], use_cache=False)
     facts = sass_facts(twin.cubin)
     assert facts.count("REDG") + facts.count("RED") == 1
     assert twin.ptx.count(".param ") == plain.ptx.count(".param ") + 1
@@ -258,6 +258,6 @@ def test_every_tile_builds_within_its_budget(tile, k_bytes):
     p = operands("bf16", "bf16", "m", "k", d={"major": "m"})
     c = candidate(p, tile, k_bytes)
     spec, rows = units(p, c)
-    image = compile_cuda(next(row for row in rows if row.target == "sm_90"))
+    image = compile_cuda(next(row for row in rows if row.target == "sm_90"), use_cache=False)
     assert broken_promises(image, spec.kernel) == []
     assert image.warnings == ()

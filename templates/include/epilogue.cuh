@@ -75,37 +75,46 @@ struct Finish {
         }
     }
 
-    // A whole chunk. All loads are issued before the first result is used, and none hangs on a branch of its own:
-    // outside of [m, n] the nearest element inside is read, and nobody stores what is made of it.
+    // A whole chunk, in batches: all loads of a batch are issued before the first result is used, and none hangs on a
+    // branch of its own: outside of [m, n] the nearest element inside is read, and nobody stores what is made of it.
     template <u32 kCount>
     __device__ __forceinline__ void chunk(float (&values)[kCount], u32 row0, u32 column0) const {
+        // More would not fit in registers beside the accumulators; where columns of C lie apart each has an address.
+        constexpr u32 kMost = kUseC && !kCNMajor ? 8 : 16;
+        constexpr u32 kBatch = kCount < kMost ? kCount : kMost;
         const u32 row = row0 + fragment_row();
-        const u32 column = column0 + fragment_column();
-        C c_values[kUseC ? kCount : 1];
-        D by_column[kBias == Bias::row ? kCount / 2 : 1];
+        const bool columns_inside = column0 + 2 * kCount <= n;
         D by_row[2];
-        if constexpr (kUseC) load_c(c_values, row, column, column0 + 2 * kCount <= n);
-        if constexpr (kBias == Bias::row) {
-#pragma unroll
-            for (u32 i = 0; i < kCount / 2; ++i) by_column[i] = bias[least(column + i / 2 * 8 + i % 2, n - 1)];
-        }
         if constexpr (kBias == Bias::col) {
             by_row[0] = bias[least(row, m - 1)];
             by_row[1] = bias[least(row + 8, m - 1)];
         }
 #pragma unroll
-        for (u32 at = 0; at < kCount; ++at) {
-            float value = alpha * values[at];
-            if constexpr (kUseC) value += beta * to_f32(c_values[at]);
-            if constexpr (kBias == Bias::row) value += to_f32(by_column[at / 4 * 2 + at % 2]);
-            if constexpr (kBias == Bias::col) value += to_f32(by_row[at / 2 % 2]);
-            values[at] = activate<kActivation>(value);
+        for (u32 first = 0; first < kCount; first += kBatch) {
+            const u32 column = column0 + fragment_column() + first * 2;
+            C c_values[kUseC ? kBatch : 1];
+            D by_column[kBias == Bias::row ? kBatch / 2 : 1];
+            if constexpr (kUseC) load_c(c_values, row, column, columns_inside);
+            if constexpr (kBias == Bias::row) {
+#pragma unroll
+                for (u32 i = 0; i < kBatch / 2; ++i) by_column[i] = bias[least(column + i / 2 * 8 + i % 2, n - 1)];
+            }
+#pragma unroll
+            for (u32 at = 0; at < kBatch; ++at) {
+                float value = alpha * values[first + at];
+                if constexpr (kUseC) value += beta * to_f32(c_values[at]);
+                if constexpr (kBias == Bias::row) value += to_f32(by_column[at / 4 * 2 + at % 2]);
+                if constexpr (kBias == Bias::col) value += to_f32(by_row[at / 2 % 2]);
+                values[first + at] = activate<kActivation>(value);
+            }
+            if constexpr (kUseC) __syncwarp();  // the compiler may not begin the loads of the next batch before
         }
     }
 
    private:
     __device__ __forceinline__ static u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
+    // `column` is this thread's first; the values lie as in a chunk.
     template <u32 kCount>
     __device__ __forceinline__ void load_c(C (&c_values)[kCount], u32 row, u32 column, bool columns_inside) const {
         if (c.pairs && columns_inside) {

@@ -44,7 +44,7 @@ def unit_of(spec: KernelSpec, kernel: Kernel | None = None) -> Unit:
     return Unit(sm90.SOURCE, source, headers_for(source), sm90.TARGET, (kernel or spec.kernel).defines)
 
 
-def check(p: GemmProblem, c: Candidate) -> None:
+def check(p: GemmProblem, c: Candidate, *, sass: bool = True) -> None:
     """Every kernel of the candidate compiles as planned and holds the instructions that the plan names."""
     assert sm90.violations(p, c) == []
     for spec in sm90.kernels(p, c):
@@ -53,15 +53,16 @@ def check(p: GemmProblem, c: Candidate) -> None:
         assert compiled.warnings == (), label
         assert broken_promises(compiled, kernel) == [], label
         assert (compiled.spill_bytes, compiled.stack_bytes, compiled.static_smem_bytes) == (0, 0, 0), label
-        facts = sass_facts(compiled.cubin)
-        assert not facts.has("LDL"), label
-        assert not facts.has("STL"), label
-        if kernel.entry == sm90.ENTRY:
-            check_main(p, c, kernel, compiled, label)
+        if sass:
+            check_sass(p, c, kernel, compiled, label)
 
 
-def check_main(p: GemmProblem, c: Candidate, kernel: Kernel, compiled: Compiled, label: str) -> None:
+def check_sass(p: GemmProblem, c: Candidate, kernel: Kernel, compiled: Compiled, label: str) -> None:
     facts = sass_facts(compiled.cubin)
+    assert not facts.has("LDL"), label
+    assert not facts.has("STL"), label
+    if kernel.entry != sm90.ENTRY:
+        return
     x, y, z = c.cluster
     assert facts.has("QGMMA" if p.is_fp8 else "HGMMA"), label
     assert facts.has("UTMALDG"), label
@@ -212,16 +213,15 @@ MAKES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MAKES)
-@pytest.mark.parametrize("tile_m", sm90.TILE_M)
-def test_every_tile_of_every_make_compiles_as_planned(make: str, tile_m: int) -> None:
+def test_every_tile_of_every_make_compiles_as_planned(make: str) -> None:
     p = problem(**MAKES[make])
     built = 0
-    for tile_n in sm90.TILE_N:
-        c = candidate(p, (tile_m, tile_n))
+    for tile in itertools.product(sm90.TILE_M, sm90.TILE_N):
+        c = candidate(p, tile)
         if not sm90.violations(p, c):
-            check(p, c)
+            check(p, c, sass=False)
             built += 1
-    assert built >= 3
+    assert built >= 20
 
 
 @pytest.mark.slow
@@ -230,17 +230,16 @@ def test_every_cluster_compiles_as_planned(schedule: Any) -> None:
     p = problem(b={"major": "n"})
     sides = sm90.CLUSTER_EXTENTS
     for x, y in ((x, y) for x, y in itertools.product(sides, sides) if x * y <= sm90.MAX_CLUSTER):
-        check(p, candidate(p, (128, 96), (x, y, 1), schedule, raster=Raster("along_m" if x > y else "along_n", 4)))
+        raster = Raster("along_m" if x > y else "along_n", 4)
+        check(p, candidate(p, (128, 96), (x, y, 1), schedule, raster=raster), sass=schedule == "ticket")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["one_tile", "static"])
-def test_every_split_compiles_as_planned(schedule: Any) -> None:
+def test_every_split_compiles_as_planned() -> None:
     p = problem(epilogue=FULL)
-    for slices in range(2, sm90.MAX_SCRATCH_SLICES + 1, 3):
-        check(p, candidate(p, (128, 64), (2, 1, 1), schedule, split_k=slices))
+    for slices in (2, 3, 16):
+        check(p, candidate(p, (128, 64), (2, 1, 1), "static", split_k=slices))
     for z in sm90.CLUSTER_SLICES:
-        for tile in ((64, 8), (64, 96), (128, 128), (128, 256), (256, 96)):
-            for x, y in ((1, 1), (2, 1), (1, 2)):
-                if x * y * z <= sm90.MAX_CLUSTER:
-                    check(p, candidate(p, tile, (x, y, z), schedule, split_k=z, swap_ab=x < y))
+        for tile, (x, y) in (((64, 8), (1, 1)), ((128, 128), (2, 1)), ((256, 96), (1, 2)), ((128, 256), (1, 1))):
+            schedule = "one_tile" if x == y else "static"
+            check(p, candidate(p, tile, (x, y, z), schedule, split_k=z, swap_ab=x < y), sass=z == 2)

@@ -139,7 +139,7 @@ class RegisterPlan:
 
 
 def register_plan(c: Candidate) -> RegisterPlan:
-    if consumers(c) == 1 and c.tile[1] == 256:  # one wgmma alone names 128 registers: a launch with 128 cannot hold it
+    if consumers(c) == 1 and c.tile[1] > 128:  # accumulators and epilogue need more than 2 CTAs on an SM would leave
         return RegisterPlan(ctas_per_sm=1, launch=255, producer=255, consumer=255)
     if consumers(c) == 1:  # half an SM: 256 x 128 registers, so that two small CTAs can share one
         return RegisterPlan(ctas_per_sm=2, launch=128, producer=40, consumer=216)
@@ -154,7 +154,7 @@ def stage_bytes(c: Candidate) -> tuple[int, int]:
 def chunk_columns(c: Candidate) -> int:
     """Columns that the epilogue finishes and stores at a time, with 64 rows: at most 64, and where the CTAs of a
     cluster share the chunks of a tile, few enough (8 at least) that each has some."""
-    columns = math.gcd(c.tile[1], 64)
+    columns = math.gcd(c.tile[1], 64 if c.tile[0] <= 128 else 32)  # registers: 256 rows are two wgmma tiles a warpgroup
     if slices_in_cluster(c):
         while columns > 8 and _chunks(c, columns) < c.cluster[2]:
             columns //= 2

@@ -292,7 +292,7 @@ def test_strides_stay_encodable_where_one_batch_makes_them_unused() -> None:
 
 def test_conditions_hold_for_what_tensor_maps_can_describe() -> None:
     p = problem()
-    text = " and ".join(sm90.conditions(p, candidate(p)))
+    text = " and ".join(sm90.kernels(p, candidate(p))[0].conditions)
 
     def holds(aligned: int = 16, **values: int) -> bool:
         queries = {"aligned": lambda _, needed: aligned % needed == 0}
@@ -332,13 +332,14 @@ def test_the_ticket_counter_is_zeroed_before_every_launch() -> None:
 def test_a_traced_twin_adds_its_counters_and_changes_nothing_else() -> None:
     p = problem()
     c = candidate(p)
-    kernel = sm90.kernels(p, c)[0].kernel
-    twin = sm90.traced(p, c, kernel)
+    spec = sm90.kernels(p, c)[0]
+    kernel, twin = spec.kernel, spec.traced
+    assert twin is not None
     assert twin.id == f"{kernel.id}_traced"
     assert twin.defines == {**kernel.defines, "ADVISOR_TRACE": 1}
     assert [each for each in twin.params if each.name != "trace"] == kernel.params
     assert twin.params[-5] == PtrParam(name="trace", buffer="trace")
-    assert [evaluate(each, names(p, m=129, n=257)) for each in sm90.trace_shape(p, c)] == [1, 1, 2, 2]
+    assert [evaluate(each, names(p, m=129, n=257)) for each in spec.trace_shape] == [1, 1, 2, 2]
 
 
 def test_macros_say_where_the_parts_of_shared_memory_begin() -> None:

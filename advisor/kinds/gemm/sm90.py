@@ -544,8 +544,7 @@ def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
     """The kernels that run the candidate, in launch order: one, or two where slices of K meet in scratch memory."""
     rendered = asdict(context(p, c))
     name = kernel_id(c)
-    split = slices_in_scratch(c)
-    main = _main(p, c, f"{name}_main" if split else name)
+    main = _main(p, c, f"{name}_main" if slices_in_scratch(c) else name)
     specs = [
         KernelSpec(
             kernel=main,
@@ -557,7 +556,7 @@ def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
             trace_shape=trace_shape(p, c),
         )
     ]
-    if split:
+    if slices_in_scratch(c):
         reduce = _reduce(p, c, f"{name}_reduce")
         specs.append(KernelSpec(kernel=reduce, template=TEMPLATE, context=rendered, role="reduce"))
     return specs

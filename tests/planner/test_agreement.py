@@ -11,9 +11,10 @@ import pytest
 from advisor.errors import InputError
 from advisor.machine import load_profile
 from advisor.planner.agreement import agreement
+from advisor.workflow import TUNED_CHOICES
 
 DATA = Path(__file__).parent.parent / "data"
-TABLE = (DATA / "b200_tuned_choices.csv").read_text()
+TABLE = TUNED_CHOICES.read_text()
 LARGEST_ERROR = 1.45  # the worst of 20 shapes; small ones that the library serves with kernels of its own
 MEAN_ERROR = 1.15
 

@@ -39,7 +39,7 @@ def test_the_wheel_carries_every_file_that_the_code_reads(wheel: Path) -> None:
         for path in (ROOT / "templates").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {name for name in package if name.endswith((".toml", ".py", ".typed"))} <= names
+    assert {name for name in package if name.endswith((".toml", ".py", ".typed", ".csv"))} <= names
     assert templates
     assert templates <= names
     assert not [name for name in names if name.startswith(("tests/", "generated/"))]

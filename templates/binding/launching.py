@@ -63,9 +63,7 @@ def _step(node: ast.expr) -> Step:
             return lambda names, functions: not inner(names, functions)
         case ast.Call(func=ast.Name(id=name), args=args):
             given = [_literal(each) for each in args]
-            return _checked(
-                node, lambda names, functions: functions[name](*(each(names, functions) for each in given))
-            )
+            return _checked(node, lambda names, functions: functions[name](*(each(names, functions) for each in given)))
     raise LaunchError(f"launch.json holds {ast.unparse(node)!r}, which this version cannot read")
 
 
@@ -548,9 +546,7 @@ class _Prepared:
                 _call(driver.cuMemFreeAsync, address, stream)
 
 
-def _pack(
-    param: Mapping[str, Any], names: Names, arguments: Mapping[str, Any], addresses: Mapping[str, int]
-) -> bytes:
+def _pack(param: Mapping[str, Any], names: Names, arguments: Mapping[str, Any], addresses: Mapping[str, int]) -> bytes:
     """The bytes of one kernel parameter; the address of scratch memory comes with the launch."""
     kind = param["kind"]
     if kind == "tensormap":

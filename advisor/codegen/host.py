@@ -7,6 +7,7 @@ spelled) is made here. Imports `bundle`, `machine` and `records`.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -204,7 +205,7 @@ def _kernel(launch: Launch, kernel: Kernel, spans: list[str]) -> Context:
     if any("max_active_clusters" in names_in(each) for each in expressions):
         names.append({"name": "max_active_clusters", "value": _RESIDENCY})
     params = [{**_param(param, spans), "variable": variable(param)} for param in kernel.params]
-    grid = [_cpp(each) for each in kernel.grid_blocks]
+    grid = ["\n          ".join(textwrap.wrap(_cpp(each), 108, break_long_words=False)) for each in kernel.grid_blocks]
     x, y, z = kernel.block
     return {
         "id": kernel.id,

@@ -611,10 +611,10 @@ def _main(p: GemmProblem, c: Candidate, name: str) -> Kernel:
     tiles = cluster_tiles(p, c)
     clusters = tiles
     if c.schedule != "one_tile":
-        resident = "max_active_clusters"
-        if p.constraints.sm_budget is not None:
-            resident = f"min(max_active_clusters, max(sm_budget // {c.cluster_size}, 1))"
-        clusters = f"min({resident}, {tiles})"
+        # As many CTAs as the budget has SMs, because CTAs spread over SMs before they share one; all that are
+        # resident where the budget is the whole GPU.
+        budget = f"max(sm_budget // {c.cluster_size}, 1) + sm_budget // num_sms * max_active_clusters"
+        clusters = f"min(max_active_clusters, {budget}, {tiles})"
     return Kernel(
         id=name,
         family="sm90",

@@ -1,0 +1,642 @@
+// clc_tail_stealing: the host side of this bundle. What is the same for every bundle is in launcher/driver.h.
+#include "clc_tail_stealing.h"
+
+#include "launcher/arithmetic.h"
+#include "launcher/driver.h"
+
+#include <cstring>
+#include <mutex>
+#include <new>
+
+namespace {
+
+using Arguments = clc_tail_stealing_arguments;
+using Buffers = clc_tail_stealing_buffers;
+using Options = clc_tail_stealing_options;
+
+// Everything that an expression of launch.json may name.
+struct Values {
+  Number m;
+  Number n;
+  Number k;
+  Number batch;
+  Number lda;
+  Number batch_stride_a;
+  Number ldb;
+  Number batch_stride_b;
+  Number ldd;
+  Number batch_stride_d;
+  Number num_sms;
+  Number sm_budget;
+};
+
+constexpr int kKernels = 3;
+constexpr int kRungs = 3;
+constexpr int kSpans = 1;
+
+const Image kImages_sm90_one_tile[] = {
+    {"sm90_one_tile.sm_90a.cubin", 9, 0, true},
+};
+const Image kImages_sm90_static[] = {
+    {"sm90_static.sm_90a.cubin", 9, 0, true},
+};
+const Image kImages_portable_one_tile[] = {
+    {"portable_one_tile.sm_80.cubin", 8, 0, false},
+    {"portable_one_tile.sm_90.cubin", 9, 0, false},
+    {"portable_one_tile.sm_100.cubin", 10, 0, false},
+    {"portable_one_tile.sm_120.cubin", 12, 0, false},
+};
+
+const KernelInfo kKernelInfo[kKernels] = {
+    {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
+     {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
+    {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
+     {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
+    {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
+     {256, 1, 1}, {1, 1, 1}, 98304, false, true, false, {0, 0, 0}},
+};
+
+int kernel_index(const char* id) {
+  for (int i = 0; i < kKernels; ++i) {
+    if (std::strcmp(kKernelInfo[i].id, id) == 0) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+struct clc_tail_stealing_launcher {
+  Device device;
+  unsigned long long context;
+  LoadedKernel kernels[kKernels];
+  clc_tail_stealing_launcher* next;
+};
+
+namespace {
+
+using Launcher = clc_tail_stealing_launcher;
+
+// One call of the API, as every kernel of it sees it.
+struct Call {
+  const Launcher& launcher;
+  const Arguments& arguments;
+  const Buffers& buffers;
+  Values values;
+};
+
+inline bool loadable_here(const Launcher& launcher, const char* id) {
+  return launcher.kernels[kernel_index(id)].function != nullptr;
+}
+
+inline Number residency(const Launcher& launcher, const char* id) {
+  return number(launcher.kernels[kernel_index(id)].max_active_clusters);
+}
+
+Status read_values(const Launcher& launcher, const Arguments& arguments, const Options* options, Values* values) {
+  const struct {
+    const char* name;
+    std::int64_t value;
+    std::int64_t least;
+    Number* destination;
+  } rows[] = {
+      {"m", arguments.m, 0, &values->m},
+      {"n", arguments.n, 0, &values->n},
+      {"k", arguments.k, 0, &values->k},
+      {"batch", arguments.batch, 0, &values->batch},
+      {"lda", arguments.lda, 1, &values->lda},
+      {"batch_stride_a", arguments.batch_stride_a, 0, &values->batch_stride_a},
+      {"ldb", arguments.ldb, 1, &values->ldb},
+      {"batch_stride_b", arguments.batch_stride_b, 0, &values->batch_stride_b},
+      {"ldd", arguments.ldd, 1, &values->ldd},
+      {"batch_stride_d", arguments.batch_stride_d, 0, &values->batch_stride_d},
+  };
+  for (const auto& row : rows) {
+    if (row.value < row.least) {
+      return fail(Status::invalid_argument, "%s is %lld, at least %lld is needed", row.name,
+                  static_cast<long long>(row.value), static_cast<long long>(row.least));
+    }
+    *row.destination = number(row.value);
+  }
+  const int sms = launcher.device.sms;
+  int budget = options == nullptr ? 0 : options->sm_budget;
+  if (budget < 0) return fail(Status::invalid_argument, "sm_budget is %d", budget);
+  if (budget == 0) budget = sms;
+  values->num_sms = number(sms);
+  values->sm_budget = number(budget < sms ? budget : sms);
+  return Status::ok;
+}
+
+// --- kernels ------------------------------------------------------------------------------------------------------
+
+// 384 threads, no clusters, one tile
+Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[0];
+  const LoadedKernel& kernel = call.launcher.kernels[0];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number m = call.values.m;
+  const Number n = call.values.n;
+  const Number k = call.values.k;
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 256) * batch * 1, 1, 1};
+  const TensorMapShape map_a_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_b_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
+      {64, 256, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_d_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(n, 1), max(m, 1), max(batch, 1)},
+      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
+      {64, 64, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const void* d_ = at(buffers.D, 0);
+  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
+  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
+  std::uint32_t m_ = narrow<std::uint32_t>(m);
+  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t k_ = narrow<std::uint32_t>(k);
+  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
+  alignas(64) CUtensorMap map_a_map;
+  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  alignas(64) CUtensorMap map_b_map;
+  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  alignas(64) CUtensorMap map_d_map;
+  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
+  float alpha_ = call.arguments.alpha;
+  void* parameters[] = {
+      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 384 threads, no clusters, static
+Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[1];
+  const LoadedKernel& kernel = call.launcher.kernels[1];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number m = call.values.m;
+  const Number n = call.values.n;
+  const Number k = call.values.k;
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const Number max_active_clusters = number(kernel.max_active_clusters);
+  const Number grid[3] = {
+      min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
+          128) * ceil_div(n, 256) * batch),
+      1,
+      1};
+  const TensorMapShape map_a_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_b_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
+      {64, 256, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_d_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(n, 1), max(m, 1), max(batch, 1)},
+      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
+      {64, 64, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const void* d_ = at(buffers.D, 0);
+  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
+  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
+  std::uint32_t m_ = narrow<std::uint32_t>(m);
+  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t k_ = narrow<std::uint32_t>(k);
+  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
+  alignas(64) CUtensorMap map_a_map;
+  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  alignas(64) CUtensorMap map_b_map;
+  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  alignas(64) CUtensorMap map_d_map;
+  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
+  float alpha_ = call.arguments.alpha;
+  void* parameters[] = {
+      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, no clusters, one tile
+Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[2];
+  const LoadedKernel& kernel = call.launcher.kernels[2];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number m = call.values.m;
+  const Number n = call.values.n;
+  const Number k = call.values.k;
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 128) * batch, 1, 1};
+  const void* a_ = at(buffers.A, 0);
+  const void* b_ = at(buffers.B, 0);
+  const void* d_ = at(buffers.D, 0);
+  std::uint32_t m_ = narrow<std::uint32_t>(m);
+  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t k_ = narrow<std::uint32_t>(k);
+  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
+  std::int64_t lda_ = narrow<std::int64_t>(lda);
+  std::int64_t ldb_ = narrow<std::int64_t>(ldb);
+  std::int64_t ldc_ = narrow<std::int64_t>(0);
+  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
+  std::int64_t batch_stride_a_ = narrow<std::int64_t>(batch_stride_a);
+  std::int64_t batch_stride_b_ = narrow<std::int64_t>(batch_stride_b);
+  std::int64_t batch_stride_c_ = narrow<std::int64_t>(0);
+  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
+  const void* c_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  const void* scale_a_ = nullptr;  // not read by this kernel
+  const void* scale_b_ = nullptr;  // not read by this kernel
+  float alpha_ = call.arguments.alpha;
+  float beta_ = call.arguments.beta;
+  void* parameters[] = {
+      &a_, &b_, &c_, &d_, &bias_, &scale_a_, &scale_b_, &m_, &n_, &k_, &batch_, &lda_, &ldb_, &ldc_,
+      &ldd_, &batch_stride_a_, &batch_stride_b_, &batch_stride_c_, &batch_stride_d_, &alpha_, &beta_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// --- rungs ------------------------------------------------------------------------------------------------------
+
+std::uint64_t layout_sm90_one_tile(const Call&, Span*) { return 0; }
+
+Status run_sm90_one_tile(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_one_tile(call, workspace, spans, stream);
+}
+
+bool runs_sm90_one_tile(const Call& call) {
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
+    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
+    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
+    return false;
+  };
+  return loadable("sm90_one_tile") &&
+         max_active_clusters("sm90_one_tile") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("A", 16) &&
+         lda * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
+         aligned("B", 16) &&
+         ldb * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
+         aligned("D", 16) &&
+         ldd * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
+}
+
+std::uint64_t layout_sm90_static(const Call&, Span*) { return 0; }
+
+Status run_sm90_static(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static(call, workspace, spans, stream);
+}
+
+bool runs_sm90_static(const Call& call) {
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
+    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
+    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
+    return false;
+  };
+  return loadable("sm90_static") &&
+         max_active_clusters("sm90_static") > 0 &&
+         aligned("A", 16) &&
+         lda * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
+         aligned("B", 16) &&
+         ldb * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
+         aligned("D", 16) &&
+         ldd * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
+}
+
+std::uint64_t layout_portable_one_tile(const Call&, Span*) { return 0; }
+
+Status run_portable_one_tile(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_portable_one_tile(call, workspace, spans, stream);
+}
+
+bool runs_portable_one_tile(const Call&) { return true; }
+
+struct Rung {
+  const char* name;
+  bool (*runs)(const Call&);
+  std::uint64_t (*layout)(const Call&, Span*);
+  Status (*run)(const Call&, void*, const Span*, CUstream);
+};
+
+// Best first: the first whose condition holds runs.
+const Rung kLadder[kRungs] = {
+    {"sm90_one_tile", runs_sm90_one_tile, layout_sm90_one_tile, run_sm90_one_tile},
+    {"sm90_static", runs_sm90_static, layout_sm90_static, run_sm90_static},
+    {"portable_one_tile", runs_portable_one_tile, layout_portable_one_tile, run_portable_one_tile},
+};
+
+// A call with its rung and its pieces of the workspace.
+struct Picked {
+  const Rung* rung;
+  std::uint64_t workspace_bytes;
+  Span spans[kSpans];
+};
+
+Status pick(const Call& call, const char* wanted, Picked* picked) {
+  bool known = false;
+  for (const Rung& each : kLadder) {
+    if (wanted != nullptr && std::strcmp(each.name, wanted) != 0) continue;
+    known = true;
+    const Arithmetic arithmetic;
+    const bool runs = each.runs(call);
+    if (runs) picked->workspace_bytes = each.layout(call, picked->spans);
+    if (arithmetic.failed()) {
+      return fail(Status::invalid_argument, "%s: an extent or a stride is too large", each.name);
+    }
+    if (!runs) continue;
+    picked->rung = &each;
+    return Status::ok;
+  }
+  if (wanted == nullptr) {
+    return fail(Status::no_rung, "no rung of the ladder runs on this device with these arguments");
+  }
+  if (!known) return fail(Status::invalid_argument, "there is no rung %s", wanted);
+  return fail(Status::rung_unavailable, "the rung %s does not run on this device with these arguments", wanted);
+}
+
+// What every call of the API begins with: `then(call, picked)` gets the arguments read and the rung picked.
+template <typename Then>
+Status with_rung(const Launcher* launcher, const Arguments* arguments, const Buffers* buffers, const Options* options,
+                 Then then) {
+  if (launcher == nullptr || arguments == nullptr || buffers == nullptr) {
+    return fail(Status::invalid_argument, "launcher, arguments or buffers is null");
+  }
+  Call call = {*launcher, *arguments, *buffers, {}};
+  Picked picked = {};
+  RETURN_IF_FAILED(read_values(*launcher, *arguments, options, &call.values));
+  RETURN_IF_FAILED(pick(call, options == nullptr ? nullptr : options->rung, &picked));
+  return then(call, picked);
+}
+
+Status check_workspace(const Picked& picked, const void* workspace, size_t bytes) {
+  const size_t given = workspace == nullptr ? 0 : bytes;
+  if (given < picked.workspace_bytes) {
+    return fail(Status::workspace_too_small, "%s needs %llu bytes of workspace, %llu are given", picked.rung->name,
+                static_cast<unsigned long long>(picked.workspace_bytes), static_cast<unsigned long long>(given));
+  }
+  if (picked.workspace_bytes != 0 && !aligned_to(workspace, 256)) {
+    return fail(Status::invalid_argument, "the workspace is not aligned to 256 bytes");
+  }
+  return Status::ok;
+}
+
+Status zero_spans(const Picked& picked, Init init, void* workspace, CUstream stream) {
+  for (const Span& span : picked.spans) {
+    if (span.init == init) RETURN_IF_FAILED(zero(workspace, span, stream));
+  }
+  return Status::ok;
+}
+
+void unload(Launcher* launcher) {
+  for (LoadedKernel& each : launcher->kernels) {
+    if (each.library != nullptr) (void)cuLibraryUnload(each.library);
+    each = LoadedKernel{};
+  }
+}
+
+Status create(const char* image_folder, Launcher** result) {
+  if (image_folder == nullptr || result == nullptr) {
+    return fail(Status::invalid_argument, "image_folder or launcher is null");
+  }
+  Launcher* launcher = new (std::nothrow) Launcher{};
+  if (launcher == nullptr) return fail(Status::out_of_memory, "no host memory for a launcher");
+  Status status = read_device(&launcher->device);
+  for (int i = 0; i < kKernels && status == Status::ok; ++i) {
+    status = load_kernel(kKernelInfo[i], launcher->device, image_folder, &launcher->kernels[i]);
+  }
+  if (status != Status::ok) {
+    unload(launcher);
+    delete launcher;
+    return status;
+  }
+  *result = launcher;
+  return Status::ok;
+}
+
+std::mutex shared_mutex;
+Launcher* shared_launchers = nullptr;
+
+clc_tail_stealing_status api(Status status) { return static_cast<clc_tail_stealing_status>(status); }
+
+}  // namespace
+
+clc_tail_stealing_arguments clc_tail_stealing_defaults(void) {
+  Arguments arguments = {};
+  arguments.m = 8192;
+  arguments.n = 8192;
+  arguments.k = 1024;
+  arguments.batch = 1;
+  arguments.lda = 1024;
+  arguments.batch_stride_a = 8388608;
+  arguments.ldb = 1024;
+  arguments.batch_stride_b = 8388608;
+  arguments.ldd = 8192;
+  arguments.batch_stride_d = 67108864;
+  arguments.alpha = 1.0f;
+  arguments.beta = 0.0f;
+  return arguments;
+}
+
+clc_tail_stealing_status clc_tail_stealing_create(const char* image_folder, clc_tail_stealing_launcher** launcher) {
+  return api(create(image_folder, launcher));
+}
+
+void clc_tail_stealing_destroy(clc_tail_stealing_launcher* launcher) {
+  if (launcher == nullptr) return;
+  unload(launcher);
+  delete launcher;
+}
+
+clc_tail_stealing_status clc_tail_stealing_get(const char* image_folder, clc_tail_stealing_launcher** launcher) {
+  CUcontext context = nullptr;
+  unsigned long long id = 0;
+  if (launcher == nullptr) return api(fail(Status::invalid_argument, "launcher is null"));
+  if (cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr || cuCtxGetId(context, &id) != CUDA_SUCCESS) {
+    return api(fail(Status::no_context, "no CUDA context is current: call cudaSetDevice or cuCtxSetCurrent first"));
+  }
+  const std::lock_guard<std::mutex> lock(shared_mutex);
+  for (Launcher* each = shared_launchers; each != nullptr; each = each->next) {
+    if (each->context == id) {
+      *launcher = each;
+      return api(Status::ok);
+    }
+  }
+  const Status status = create(image_folder, launcher);
+  if (status == Status::ok) {
+    (*launcher)->context = id;
+    (*launcher)->next = shared_launchers;
+    shared_launchers = *launcher;
+  }
+  return api(status);
+}
+
+clc_tail_stealing_status clc_tail_stealing_run(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,
+    const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, void* workspace, size_t workspace_bytes,
+    CUstream stream) {
+  return api(with_rung(launcher, arguments, buffers, options, [&](const Call& call, const Picked& picked) {
+    RETURN_IF_FAILED(check_workspace(picked, workspace, workspace_bytes));
+    RETURN_IF_FAILED(zero_spans(picked, Init::zeros, workspace, stream));
+    return picked.rung->run(call, workspace, picked.spans, stream);
+  }));
+}
+
+clc_tail_stealing_status clc_tail_stealing_pick(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,
+    const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, const char** rung) {
+  if (rung == nullptr) return api(fail(Status::invalid_argument, "rung is null"));
+  return api(with_rung(launcher, arguments, buffers, options, [&](const Call&, const Picked& picked) {
+    *rung = picked.rung->name;
+    return Status::ok;
+  }));
+}
+
+clc_tail_stealing_status clc_tail_stealing_workspace_bytes(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,
+    const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, size_t* bytes) {
+  if (bytes == nullptr) return api(fail(Status::invalid_argument, "bytes is null"));
+  return api(with_rung(launcher, arguments, buffers, options, [&](const Call&, const Picked& picked) {
+    *bytes = static_cast<size_t>(picked.workspace_bytes);
+    return Status::ok;
+  }));
+}
+
+clc_tail_stealing_status clc_tail_stealing_prepare_workspace(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,
+    const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, void* workspace, size_t workspace_bytes,
+    CUstream stream) {
+  return api(with_rung(launcher, arguments, buffers, options, [&](const Call&, const Picked& picked) {
+    RETURN_IF_FAILED(check_workspace(picked, workspace, workspace_bytes));
+    return zero_spans(picked, Init::self_resetting, workspace, stream);
+  }));
+}
+
+clc_tail_stealing_status clc_tail_stealing_residency(const clc_tail_stealing_launcher* launcher, const char* kernel,
+    int* max_active_clusters) {
+  if (launcher == nullptr || kernel == nullptr || max_active_clusters == nullptr) {
+    return api(fail(Status::invalid_argument, "launcher, kernel or max_active_clusters is null"));
+  }
+  const int index = kernel_index(kernel);
+  if (index < 0) return api(fail(Status::invalid_argument, "there is no kernel %s", kernel));
+  *max_active_clusters = launcher->kernels[index].max_active_clusters;
+  return api(Status::ok);
+}
+
+int clc_tail_stealing_rung_count(void) { return kRungs; }
+
+const char* clc_tail_stealing_rung(int index) { return index >= 0 && index < kRungs ? kLadder[index].name : nullptr; }
+
+const char* clc_tail_stealing_status_name(clc_tail_stealing_status status) {
+  static const char* const names[] = {
+      "ok",      "invalid argument", "no context",          "image missing", "no rung",
+      "rung unavailable", "workspace too small", "out of memory", "driver error"};
+  return status >= 0 && status <= 8 ? names[status] : "unknown";
+}
+
+const char* clc_tail_stealing_last_message(void) { return message_buffer(); }

@@ -1,0 +1,108 @@
+// gemm: launches the kernels of this bundle. C and C++; needs the CUDA driver API.
+//
+//   gemm_launcher* launcher;
+//   gemm_get("build", &launcher);                        // once per device; loads build/<kernel>.<target>.cubin
+//   gemm_arguments arguments = gemm_defaults();    // the problem's own values
+//   gemm_buffers buffers = { ... };                      // device addresses
+//   gemm_run(launcher, &arguments, &buffers, NULL, NULL, 0, stream);
+//
+// Every call returns a status and none throws. Calls on one launcher may come from several threads. A CUDA context must
+// be current, the same one as when the launcher was made. A run allocates nothing and waits for nothing, so that it can
+// be captured into a CUDA graph; the arguments and addresses are those of the capture.
+#ifndef GEMM_H
+#define GEMM_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum gemm_status {
+  GEMM_OK = 0,
+  GEMM_INVALID_ARGUMENT = 1,     // an argument or a pointer that no kernel can take
+  GEMM_NO_CONTEXT = 2,           // no CUDA context is current on this thread
+  GEMM_IMAGE_MISSING = 3,        // a cubin that this device needs is not in the folder
+  GEMM_NO_RUNG = 4,              // no entry of the ladder runs here with these arguments
+  GEMM_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
+  GEMM_WORKSPACE_TOO_SMALL = 6,  // see gemm_workspace_bytes
+  GEMM_OUT_OF_MEMORY = 7,        // host memory
+  GEMM_DRIVER_ERROR = 8          // the CUDA driver refused a call
+} gemm_status;
+
+// The run-time arguments. Extents and strides count elements.
+typedef struct gemm_arguments {
+  int64_t m;  // at least 0
+  int64_t n;  // at least 0
+  int64_t k;  // at least 0
+  int64_t batch;  // at least 0
+  int64_t lda;  // at least 1
+  int64_t batch_stride_a;  // at least 0
+  int64_t ldb;  // at least 1
+  int64_t batch_stride_b;  // at least 0
+  int64_t ldd;  // at least 1
+  int64_t batch_stride_d;  // at least 0
+  float alpha;
+  float beta;
+} gemm_arguments;
+
+// Device addresses. None may be null unless there is nothing to launch; one whose extent along K is 0 is not read, so
+// any address that is aligned to 16 will do.
+typedef struct gemm_buffers {
+  const void* A;  // bfloat16, read
+  const void* B;  // bfloat16, read
+  void* D;  // bfloat16, written
+} gemm_buffers;
+
+typedef struct gemm_options {
+  int sm_budget;     // SMs that the launch may fill; 0: all
+  const char* rung;  // a rung of the ladder by name; null: the first that runs
+} gemm_options;
+
+typedef struct gemm_launcher gemm_launcher;
+
+// The problem's own arguments.
+gemm_arguments gemm_defaults(void);
+
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+gemm_status gemm_create(const char* image_folder, gemm_launcher** launcher);
+void gemm_destroy(gemm_launcher* launcher);
+
+// The same, made once per context and shared by every caller of the process; never destroyed.
+gemm_status gemm_get(const char* image_folder, gemm_launcher** launcher);
+
+// Launches on `stream`. The workspace is device memory, aligned to 256, of gemm_workspace_bytes bytes, which no
+// other launch uses at the same time; null where that is 0. `options` may be null. Extents of 0 launch nothing.
+gemm_status gemm_run(const gemm_launcher* launcher, const gemm_arguments* arguments,
+    const gemm_buffers* buffers, const gemm_options* options, void* workspace, size_t workspace_bytes,
+    CUstream stream);
+
+// The rung that gemm_run takes for the same arguments, and the workspace it needs.
+gemm_status gemm_pick(const gemm_launcher* launcher, const gemm_arguments* arguments,
+    const gemm_buffers* buffers, const gemm_options* options, const char** rung);
+gemm_status gemm_workspace_bytes(const gemm_launcher* launcher, const gemm_arguments* arguments,
+    const gemm_buffers* buffers, const gemm_options* options, size_t* bytes);
+
+// Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
+gemm_status gemm_prepare_workspace(const gemm_launcher* launcher, const gemm_arguments* arguments,
+    const gemm_buffers* buffers, const gemm_options* options, void* workspace, size_t workspace_bytes,
+    CUstream stream);
+
+// Clusters of a kernel that this device holds at once; 0 where no image of it loads or not even one fits.
+gemm_status gemm_residency(const gemm_launcher* launcher, const char* kernel,
+    int* max_active_clusters);
+
+// The ladder, best first.
+int gemm_rung_count(void);
+const char* gemm_rung(int index);
+
+const char* gemm_status_name(gemm_status status);
+const char* gemm_last_message(void);  // of the calling thread's last call that failed
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // GEMM_H

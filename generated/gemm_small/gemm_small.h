@@ -1,0 +1,108 @@
+// gemm_small: launches the kernels of this bundle. C and C++; needs the CUDA driver API.
+//
+//   gemm_small_launcher* launcher;
+//   gemm_small_get("build", &launcher);                        // once per device; loads build/<kernel>.<target>.cubin
+//   gemm_small_arguments arguments = gemm_small_defaults();    // the problem's own values
+//   gemm_small_buffers buffers = { ... };                      // device addresses
+//   gemm_small_run(launcher, &arguments, &buffers, NULL, NULL, 0, stream);
+//
+// Every call returns a status and none throws. Calls on one launcher may come from several threads. A CUDA context must
+// be current, the same one as when the launcher was made. A run allocates nothing and waits for nothing, so that it can
+// be captured into a CUDA graph; the arguments and addresses are those of the capture.
+#ifndef GEMM_SMALL_H
+#define GEMM_SMALL_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum gemm_small_status {
+  GEMM_SMALL_OK = 0,
+  GEMM_SMALL_INVALID_ARGUMENT = 1,     // an argument or a pointer that no kernel can take
+  GEMM_SMALL_NO_CONTEXT = 2,           // no CUDA context is current on this thread
+  GEMM_SMALL_IMAGE_MISSING = 3,        // a cubin that this device needs is not in the folder
+  GEMM_SMALL_NO_RUNG = 4,              // no entry of the ladder runs here with these arguments
+  GEMM_SMALL_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
+  GEMM_SMALL_WORKSPACE_TOO_SMALL = 6,  // see gemm_small_workspace_bytes
+  GEMM_SMALL_OUT_OF_MEMORY = 7,        // host memory
+  GEMM_SMALL_DRIVER_ERROR = 8          // the CUDA driver refused a call
+} gemm_small_status;
+
+// The run-time arguments. Extents and strides count elements.
+typedef struct gemm_small_arguments {
+  int64_t m;  // at least 0
+  int64_t n;  // at least 0
+  int64_t k;  // at least 0
+  int64_t batch;  // at least 0
+  int64_t lda;  // at least 1
+  int64_t batch_stride_a;  // at least 0
+  int64_t ldb;  // at least 1
+  int64_t batch_stride_b;  // at least 0
+  int64_t ldd;  // at least 1
+  int64_t batch_stride_d;  // at least 0
+  float alpha;
+  float beta;
+} gemm_small_arguments;
+
+// Device addresses. None may be null unless there is nothing to launch; one whose extent along K is 0 is not read, so
+// any address that is aligned to 16 will do.
+typedef struct gemm_small_buffers {
+  const void* A;  // bfloat16, read
+  const void* B;  // bfloat16, read
+  void* D;  // bfloat16, written
+} gemm_small_buffers;
+
+typedef struct gemm_small_options {
+  int sm_budget;     // SMs that the launch may fill; 0: all
+  const char* rung;  // a rung of the ladder by name; null: the first that runs
+} gemm_small_options;
+
+typedef struct gemm_small_launcher gemm_small_launcher;
+
+// The problem's own arguments.
+gemm_small_arguments gemm_small_defaults(void);
+
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+gemm_small_status gemm_small_create(const char* image_folder, gemm_small_launcher** launcher);
+void gemm_small_destroy(gemm_small_launcher* launcher);
+
+// The same, made once per context and shared by every caller of the process; never destroyed.
+gemm_small_status gemm_small_get(const char* image_folder, gemm_small_launcher** launcher);
+
+// Launches on `stream`. The workspace is device memory, aligned to 256, of gemm_small_workspace_bytes bytes, which no
+// other launch uses at the same time; null where that is 0. `options` may be null. Extents of 0 launch nothing.
+gemm_small_status gemm_small_run(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,
+    const gemm_small_buffers* buffers, const gemm_small_options* options, void* workspace, size_t workspace_bytes,
+    CUstream stream);
+
+// The rung that gemm_small_run takes for the same arguments, and the workspace it needs.
+gemm_small_status gemm_small_pick(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,
+    const gemm_small_buffers* buffers, const gemm_small_options* options, const char** rung);
+gemm_small_status gemm_small_workspace_bytes(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,
+    const gemm_small_buffers* buffers, const gemm_small_options* options, size_t* bytes);
+
+// Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
+gemm_small_status gemm_small_prepare_workspace(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,
+    const gemm_small_buffers* buffers, const gemm_small_options* options, void* workspace, size_t workspace_bytes,
+    CUstream stream);
+
+// Clusters of a kernel that this device holds at once; 0 where no image of it loads or not even one fits.
+gemm_small_status gemm_small_residency(const gemm_small_launcher* launcher, const char* kernel,
+    int* max_active_clusters);
+
+// The ladder, best first.
+int gemm_small_rung_count(void);
+const char* gemm_small_rung(int index);
+
+const char* gemm_small_status_name(gemm_small_status status);
+const char* gemm_small_last_message(void);  // of the calling thread's last call that failed
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // GEMM_SMALL_H

@@ -1,0 +1,41 @@
+// A ring of shared memory stages between TMA and its readers: two mbarriers a stage.
+//   full[s]   one arrival, the producer's own expect_tx, and the bytes of every copy that lands in stage s
+//   empty[s]  one arrival of every warp, in every CTA, whose release the producer has to await before it may issue
+//             copies into stage s: with multicast those of each CTA that receives what this one issues
+#pragma once
+
+#include "ptx/mbarrier.cuh"
+#include "types.cuh"
+
+// A place in the ring, and the parity of the pass over it. A reader starts at parity 0; a writer waits for
+// `parity ^ 1`, which a fresh barrier counts as passed.
+template <u32 kStages>
+struct RingPosition {
+    u32 stage = 0;
+    u32 parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == kStages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// Barriers of arrivals and copies within the CTA.
+__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
+    while (!ptx::mbarrier_try_wait_parity(barrier, parity)) {
+    }
+}
+
+// Barriers that threads of other CTAs arrive on.
+__device__ __forceinline__ void wait_cluster(u32 barrier, u32 parity) {
+    while (!ptx::mbarrier_try_wait_parity_acquire_cluster(barrier, parity)) {
+    }
+}
+
+// The same for whoever only overwrites what the arrivals gave back, through TMA.
+__device__ __forceinline__ void wait_cluster_to_overwrite(u32 barrier, u32 parity) {
+    while (!ptx::mbarrier_try_wait_parity_relaxed_cluster(barrier, parity)) {
+    }
+}

@@ -1,0 +1,313 @@
+"""What stands around the kernel: SM groups, which clusters are resident, the pool of those that wait, busy SMs.
+
+Imports `machine`, `errors` and `report`. The rule for what fits is `machine.occupancy`'s: a cluster never leaves its SM
+group. Clusters start in the order of their numbers, x fastest, as observed on hardware; the pool hands out the
+others one by one, to a cluster that exits or, under Cluster Launch Control, to one that asks (`take`). Each cluster of
+the grid is started or taken exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.emulator.report import Reporter, Who
+from advisor.errors import InputError
+from advisor.machine.occupancy import ctas_per_sm
+from advisor.machine.profile import DeviceProfile
+
+Dim3 = tuple[int, int, int]
+GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
+SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """Grid in CTAs, block in threads, cluster in CTAs."""
+
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3 = (1, 1, 1)
+    registers: int = 32
+    smem_bytes: int = 0
+    nonportable: bool = False
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def clusters(self) -> Dim3:
+        gx, gy, gz = self.grid
+        cx, cy, cz = self.cluster
+        return gx // cx, gy // cy, gz // cz
+
+    @property
+    def total_clusters(self) -> int:
+        x, y, z = self.clusters
+        return x * y * z
+
+
+class CtaState(Enum):
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A resident cluster. `serial` counts clusters in the order of their start; `number` is its place in the grid."""
+
+    serial: int
+    number: int
+    first_ctaid: Dim3
+    group: int
+    smids: list[int]
+    states: list[CtaState]
+
+    @property
+    def gone(self) -> bool:
+        return all(each is CtaState.EXITED for each in self.states)
+
+
+@dataclass(slots=True)
+class World:
+    """Residency of one launch on one device."""
+
+    profile: DeviceProfile
+    launch: LaunchShape
+    busy_sms: int = 0
+    reporter: Reporter = field(default_factory=Reporter)
+    slots_per_sm: int = field(init=False)
+    waiting: deque[int] = field(init=False)
+    resident: dict[int, Cluster] = field(init=False, default_factory=dict)
+    started: int = field(init=False, default=0)
+    taken: int = field(init=False, default=0)
+    _free: list[list[int]] = field(init=False)  # per group, free slots of each SM
+    _first_sm: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_launch(self.profile, self.launch)
+        self.slots_per_sm = ctas_per_sm(
+            self.profile, self.launch.threads, self.launch.registers, self.launch.smem_bytes
+        )  # fmt: skip
+        self._free = [[self.slots_per_sm] * sms for sms in self.profile.sm_groups]
+        self._first_sm = [sum(self.profile.sm_groups[:each]) for each in range(len(self.profile.sm_groups))]
+        self.waiting = deque(range(self.launch.total_clusters))
+        self.occupy(self.busy_sms)
+        if not any(self._fits(each) for each in range(len(self._free))):
+            raise refused(
+                f"no SM group has room for a cluster of {self.launch.cluster_size} CTAs of {self.launch.threads} "
+                f"threads, {self.launch.registers} registers and {self.launch.smem_bytes} bytes of shared memory",
+                {"slots_per_sm": self.slots_per_sm, "sm_groups": list(self.profile.sm_groups), "busy": self.busy_sms},
+            )
+
+    # --- residency ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> list[Cluster]:
+        """Start waiting clusters while there is room. Call at the launch and after every exit."""
+        begun = []
+        while self.waiting:
+            group = self._roomiest()
+            if group is None:
+                break
+            begun.append(self._place(self.waiting.popleft(), group))
+        return begun
+
+    def exit_cta(self, serial: int, rank: int) -> bool:
+        """A CTA has exited; its slot is free. Returns whether its whole cluster is gone."""
+        cluster = self.resident[serial]
+        cluster.states[rank] = CtaState.EXITED
+        self._free[cluster.group][cluster.smids[rank] - self._first_sm[cluster.group]] += 1
+        if cluster.gone:
+            del self.resident[serial]
+            return True
+        return False
+
+    def take(self) -> int | None:
+        """Take a waiting cluster out of the pool without starting it: its number, or None when the pool is empty."""
+        if not self.waiting:
+            return None
+        self.taken += 1
+        return self.waiting.popleft()
+
+    def first_ctaid(self, number: int) -> Dim3:
+        """%ctaid of the first CTA of a cluster of the grid."""
+        x, y, _ = self.launch.clusters
+        cx, cy, cz = self.launch.cluster
+        return (number % x) * cx, (number // x % y) * cy, (number // (x * y)) * cz
+
+    def occupy(self, sms: int) -> None:
+        """Other work takes this many SMs, from the last group backwards, where they are free."""
+        left = sms
+        for group in reversed(self._free):
+            for index in range(len(group) - 1, -1, -1):
+                if left and group[index] == self.slots_per_sm:
+                    group[index] = 0
+                    left -= 1
+
+    def vacate(self) -> None:
+        """The other work gives every SM back."""
+        used: dict[int, int] = {}
+        for cluster in self.resident.values():
+            for smid, state in zip(cluster.smids, cluster.states, strict=True):
+                used[smid] = used.get(smid, 0) + (state is CtaState.RUNNING)
+        for number, group in enumerate(self._free):
+            for index in range(len(group)):
+                group[index] = self.slots_per_sm - used.get(self._first_sm[number] + index, 0)
+
+    def _fits(self, group: int) -> bool:
+        """A group hosts a cluster only if it has at least as many SMs, however many slots each has."""
+        size = self.launch.cluster_size
+        return len(self._free[group]) >= size and sum(self._free[group]) >= size
+
+    def _roomiest(self) -> int | None:
+        """The group with the most free slots among those that can host a cluster: the least loaded first."""
+        fitting = [each for each in range(len(self._free)) if self._fits(each)]
+        return max(fitting, key=lambda each: sum(self._free[each]), default=None)
+
+    def _place(self, number: int, group: int) -> Cluster:
+        free = self._free[group]
+        smids = []
+        for _ in range(self.launch.cluster_size):
+            # The emptiest SM, the lowest of those: CTAs spread over SMs, and a pair lies in one TPC.
+            index = max(range(len(free)), key=lambda each: (free[each], -each))
+            free[index] -= 1
+            smids.append(self._first_sm[group] + index)
+        made = Cluster(
+            self.started, number, self.first_ctaid(number), group, smids, [CtaState.RUNNING] * len(smids)
+        )  # fmt: skip
+        self.resident[made.serial] = made
+        self.started += 1
+        return made
+
+    # --- peers --------------------------------------------------------------------------------------------------------
+
+    def check_peer(self, who: Who, rank: int, started: bool, pc: int, lane: int | None = None) -> None:
+        """An access to the shared memory of CTA `rank` of the warp's cluster.
+
+        `started`: whether something orders the start of that CTA before the access (`Order.knows_started`). Only a
+        cluster barrier guarantees that a peer runs; none, that it has not exited. Raises EMU_PEER_NOT_STARTED,
+        EMU_PEER_EXITED, or EMU_NO_SUCH_PEER for a rank outside the cluster.
+        """
+        size = self.launch.cluster_size
+        if not 0 <= rank < size:
+            self.reporter.fail(
+                "EMU_NO_SUCH_PEER",
+                f"an access to CTA rank {rank} of a cluster of {size}",
+                who,
+                pc,
+                lane,
+                numbers={"rank": rank, "cluster_size": size},
+                fix="mapa and multicast masks take ranks below %cluster_nctarank",
+            )
+        cluster = self.resident.get(who.cluster)
+        if cluster is None or cluster.states[rank] is CtaState.EXITED:
+            self.reporter.fail(
+                "EMU_PEER_EXITED",
+                f"an access to the shared memory of CTA rank {rank}, which has exited",
+                who,
+                pc,
+                lane,
+                numbers={"rank": rank},
+                fix="a cluster barrier at the end keeps every CTA alive until the last access",
+            )
+        if rank != who.rank and not started:
+            self.reporter.fail(
+                "EMU_PEER_NOT_STARTED",
+                f"an access to the shared memory of CTA rank {rank}, which may not have started yet",
+                who,
+                pc,
+                lane,
+                numbers={"rank": rank},
+                fix="barrier.cluster.arrive and .wait before the first access to a peer",
+            )
+
+
+# --- launches --------------------------------------------------------------------------------------------------------
+
+
+def check_launch(profile: DeviceProfile, launch: LaunchShape) -> None:
+    """Raise InputError EMU_LAUNCH_REFUSED for a launch that the hardware would refuse."""
+    for name, dims, limits in (
+        ("grid", launch.grid, GRID_LIMITS),
+        ("block", launch.block, (1024, 1024, 64)),
+    ):
+        for axis, extent, limit in zip("xyz", dims, limits, strict=True):
+            if not 1 <= extent <= limit:
+                raise refused(f"{name}.{axis} is {extent}, it must be 1 to {limit}", {name: list(dims)})
+    if launch.threads > 1024:
+        raise refused(f"{launch.threads} threads per CTA are more than 1024", {"block": list(launch.block)})
+    size = launch.cluster_size
+    limit = profile.max_cluster_size if launch.nonportable else min(
+        profile.max_cluster_size, profile.max_portable_cluster_size
+    )  # fmt: skip
+    if min(launch.cluster) < 1 or size > max(1, limit):
+        raise refused(
+            f"a cluster of {size} CTAs, where {profile.name} takes {max(1, limit)}"
+            + ("" if launch.nonportable else " without the non-portable attribute"),
+            {"cluster": list(launch.cluster), "limit": limit},
+        )
+    if any(extent % part for extent, part in zip(launch.grid, launch.cluster, strict=True)):
+        raise refused(
+            f"the grid {launch.grid} is no multiple of the cluster {launch.cluster}",
+            {"grid": list(launch.grid), "cluster": list(launch.cluster)},
+        )
+    if launch.smem_bytes > profile.smem_per_block_bytes:
+        raise refused(
+            f"{launch.smem_bytes} bytes of shared memory, where {profile.name} gives a CTA "
+            f"{profile.smem_per_block_bytes}",
+            {"smem_bytes": launch.smem_bytes, "limit": profile.smem_per_block_bytes},
+        )
+
+
+def refused(message: str, numbers: dict[str, object]) -> InputError:
+    return InputError(
+        "EMU_LAUNCH_REFUSED", f"the hardware refuses this launch: {message}", fix="change the launch", numbers=numbers
+    )
+
+
+def cut_profile(profile: DeviceProfile, cluster_size: int = 1) -> DeviceProfile:
+    """The profile with 8 to 12 SMs (18 for clusters above 8) and the same kinds of SM group, so that waves, tails and
+    lone TPCs occur with few tiles: one group that holds a cluster with SMs to spare, a smaller one, a lone TPC."""
+    if cluster_size <= 4:
+        groups: Sequence[int] = (6, 4, 2)
+    elif cluster_size <= 8:
+        groups = (10, 2)
+    else:
+        groups = (16, 2)
+    if len(set(profile.sm_groups)) == 1:
+        groups = (sum(groups),)
+    elif 2 not in profile.sm_groups:
+        groups = [each for each in groups if each > 2]
+    return replace(profile, name=f"{profile.name}-cut", sms=sum(groups), sm_groups=tuple(groups))
+
+
+def sectors(addresses: npt.NDArray[np.int64], size: int) -> tuple[int, int]:
+    """32-byte sectors that one warp's request to distributed shared memory touches, and the fewest that could hold its
+    bytes: remote accesses go in 32-byte segments (Hopper tuning guide)."""
+    touched = np.unique(np.concatenate([addresses // SECTOR_BYTES, (addresses + size - 1) // SECTOR_BYTES]))
+    distinct = np.unique(addresses).size * size
+    return int(touched.size), max(1, -(-distinct // SECTOR_BYTES))
+
+
+def warn_uncoalesced(reporter: Reporter, addresses: npt.NDArray[np.int64], size: int, who: Who, pc: int) -> None:
+    """Warn EMU_DSMEM_UNCOALESCED when a request takes at least twice the sectors that it needs."""
+    used, needed = sectors(addresses, size)
+    if used >= 2 * needed and used > 1:
+        reporter.warn(
+            "EMU_DSMEM_UNCOALESCED",
+            f"a request to distributed shared memory touches {used} sectors of 32 bytes where {needed} would do",
+            who,
+            pc,
+            numbers={"sectors": used, "needed": needed},
+            fix="let neighbouring lanes access neighbouring addresses of one peer",
+        )

@@ -270,7 +270,46 @@ def round_fraction_f64(exact: Fraction, rounding: str) -> float:
     return near
 
 
+_SPLIT = float((1 << 27) + 1)
+
+
+def _product_error(left: Reals, right: Reals, product: Reals) -> Reals:
+    """What the rounded float64 product lacks, exactly."""
+    high_left = left * _SPLIT - (left * _SPLIT - left)
+    high_right = right * _SPLIT - (right * _SPLIT - right)
+    low_left, low_right = left - high_left, right - high_right
+    rest: Reals = low_left * low_right - (
+        ((product - high_left * high_right) - low_left * high_right) - high_left * low_right
+    )
+    return rest
+
+
+def fma_f64(a: Bits, b: Bits, c: Bits) -> Bits:
+    """a * b + c rounded once to nearest even: sums of exact errors, the last one rounded to odd.
+
+    Operands beyond 2^±300, whose errors could leave the range, go the slow way."""
+    x, y, z = (each.view(np.float64) for each in np.broadcast_arrays(a, b, c))
+    usual = np.ones(x.shape, np.bool_)
+    for each in (x, y, z):
+        size = np.abs(each)
+        usual &= (size == 0) | ((size > 2.0**-300) & (size < 2.0**300))
+    product: Reals = np.asarray(x * y)
+    upper, lower = two_sum(z, _product_error(x, y, product))
+    total, rest = two_sum(product, upper)
+    result = total + to_odd(*two_sum(lower, rest))
+    result = np.where(product == 0, product + z, result)
+    if not usual.all():
+        result = np.where(usual, result, _fma_f64_rational(a, b, c).view(np.float64))
+    return result.view(np.uint64)
+
+
 def _f64(root: str, rounding: str) -> Callable[..., Bits]:
+    if root == "fma" and rounding == "rn":
+        return fma_f64
+    return _rational_f64(root, rounding)
+
+
+def _rational_f64(root: str, rounding: str) -> Callable[..., Bits]:
     ufunc: Any = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.get(root)
     if root != "fma" and rounding == "rn":
         return lambda a, b: np.asarray(ufunc(a.view(np.float64), b.view(np.float64))).view(np.uint64)
@@ -310,6 +349,9 @@ def _zero_f64(root: str, values: Any, plain: Reals, rounding: str) -> Reals:
     same = np.signbit(left) == np.signbit(right)
     cancelled = -0.0 if rounding == "rm" else 0.0
     return np.where(same, np.copysign(0.0, left), cancelled)
+
+
+_fma_f64_rational = _rational_f64("fma", "rn")
 
 
 # --- add, sub, mul, fma, div ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from advisor.emulator.happens_before import AsyncOperation, Channel, Order, SyncPoint
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Member:
     """An operation in a group. `read` and `written` turn true as it lands."""
 

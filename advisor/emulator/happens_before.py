@@ -194,7 +194,7 @@ class Channel:
     name: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class AsyncOperation:
     """An asynchronous operation between its issue and its completion. `records` are what it did in shadow memory."""
 

@@ -1,4 +1,4 @@
-"""Order and data races: each test has a pair of accesses that a rule of the memory model orders, and the twin without."""
+"""Order and data races: each test has accesses that a rule of the memory model orders, and a twin without it."""
 
 from __future__ import annotations
 

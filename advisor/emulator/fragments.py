@@ -42,7 +42,7 @@ def stack(registers: Sequence[Bits]) -> Bits:
 
 def unstack(registers: Bits) -> list[Bits]:
     """The registers of a stack, each contiguous."""
-    return [np.ascontiguousarray(registers[..., index, :]) for index in range(registers.shape[-2])]
+    return list(np.ascontiguousarray(np.moveaxis(registers, -2, 0)))
 
 
 def split(registers: Bits, kind: str) -> Bits:

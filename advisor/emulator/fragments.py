@@ -37,12 +37,17 @@ def per_register(kind: str) -> int:
 
 def stack(registers: Sequence[Bits]) -> Bits:
     """Registers of shape [..., 32] as one stack."""
-    return np.stack(registers, axis=-2)
+    first = registers[0]
+    result: Bits = np.empty((*first.shape[:-1], len(registers), 32), first.dtype)
+    for index, each in enumerate(registers):
+        result[..., index, :] = each
+    return result
 
 
 def unstack(registers: Bits) -> list[Bits]:
     """The registers of a stack, each contiguous."""
-    return list(np.ascontiguousarray(np.moveaxis(registers, -2, 0)))
+    last = registers.ndim - 1
+    return list(np.ascontiguousarray(registers.transpose((last - 1, *range(last - 1), last))))
 
 
 def split(registers: Bits, kind: str) -> Bits:

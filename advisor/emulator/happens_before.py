@@ -1,19 +1,9 @@
-"""Who is ordered before whom: vector clocks, the asynchronous proxy, scopes, and shadow memory. Imports `report`.
+"""Data races: records of accesses in shadow memory, and the check of each new access against them. Imports `clocks`.
 
-The rules are those of the PTX memory consistency model (PTX ISA chapter 8): two overlapping accesses of which one
-writes are a data race unless they are related in causality order or are morally strong (8.7.1); synchronisation comes
-from barriers, from release and acquire patterns and from fences (8.8, 8.9.4), and reaches other threads through its
-transitivity (8.9.5). Accesses of the generic and of the asynchronous proxy to one location also need a proxy fence on
-the path between them (8.6; 9.7.9.25.2), except that the completion of an asynchronous operation brings its own.
-
-**Agents.** A warp is an agent: its lanes share a clock, so the order between lanes of one warp is not checked. An
-asynchronous operation has its own record with a clock of a *channel*: of the mbarrier that it signals (the clock is the
-number of the phase in which it landed) or of the group that it belongs to (the number of the group). Both complete in
-order, so "has observed phase p" and "has waited for group g" are single numbers, as program order is for a warp.
-
-**Views.** What a warp knows is one vector per `View`, since a path counts for some pairs of accesses and not for
-others. A new kind of ordering (tensor memory, for one) is one more view and one more method; nothing here lists agents
-or barriers by kind.
+Two overlapping accesses of which one writes are a data race unless they are related in causality order or are morally
+strong (PTX ISA 8.7.1). Accesses of the generic and of the asynchronous proxy to one location also need a proxy fence
+on the path between them (8.6; 9.7.9.25.2), except that the completion of an asynchronous operation brings its own.
+`clocks` has the order.
 
 **Shadow memory** keeps, for each granule, the record of the last write and the records of the reads since. The granule
 starts at 16 bytes and is refined when a smaller access arrives, which loses nothing: every access until then was whole
@@ -22,55 +12,24 @@ granules. One call takes a whole batch of warps, or a whole bulk copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Literal, NoReturn
+from typing import NoReturn
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
+from advisor.emulator.clocks import Channel, Clocks, Ints, Longs, Scope, Sem, Space, SyncPoint, View
 from advisor.emulator.report import Event, Reporter, Who
 
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
+__all__ = ["AsyncOperation", "Channel", "Order", "Scope", "Sem", "Shadow", "SyncPoint", "View"]
+
 Flags = npt.NDArray[np.bool_]
-Space = Literal["shared", "global"]
 
 IN_FLIGHT = 2**31 - 1  # the clock of an operation that nobody can have observed
+MEMORY = 1 << 16  # sets of readers that are kept before those out of use are dropped
 MAX_READERS = 256  # a granule remembers this many readers; of more, the latest
-
-
-class View(IntEnum):
-    """The kinds of path between two accesses. A view holds, for each agent, up to which of its clocks a path exists."""
-
-    BASE = 0  # base causality order: generic to generic, and everything after a completed asynchronous operation
-    ASYNC_SHARED = 1  # with a proxy fence on it: generic writes of shared memory to the asynchronous proxy
-    ASYNC_GLOBAL = 2  # the same for global memory
-    INIT = 3  # only mbarrier.init is ordered: fence.mbarrier_init
-    READS = 4  # as BASE, whatever the scopes were: enough for a read that has returned before a later write
-    STARTED = 5  # execution order alone, relaxed operations included: a peer is known to have started
-    TENSORMAP_RELEASED = 6  # fence.proxy.tensormap::generic.release on it
-    TENSORMAP = 7  # and the acquire after it
-
-
-VIEWS = len(View)
-
-
-class Scope(IntEnum):
-    CTA = 0
-    CLUSTER = 1
-    GPU = 2
-    SYS = 3
-
-
-class Sem(IntEnum):
-    RELAXED = 0
-    ACQUIRE = 1
-    RELEASE = 2
-    ACQ_REL = 3
-    SC = 4
-
 
 # Record flags. Bits 0-2 hold 1 + scope of a strong operation, 0 for a weak one.
 STRONG_MASK = 7
@@ -79,69 +38,6 @@ ASYNC = 16
 BARRIER = 32  # the write was mbarrier.init
 JOINT = 64  # several warps wrote the same value; ordered after one of them is enough
 ATOMIC = 128
-
-
-@dataclass(slots=True)
-class Knowledge:
-    """Clocks that a release hands on: those of its own cluster, and what it knew of other clusters."""
-
-    cluster: int
-    clocks: Ints  # [view, column]
-    foreign: dict[int, Ints] = field(default_factory=dict)
-
-    def copy(self) -> Knowledge:
-        return Knowledge(self.cluster, self.clocks.copy(), {key: each.copy() for key, each in self.foreign.items()})
-
-    def absorb(self, other: Knowledge) -> None:
-        self.clocks = _joined(self.clocks, other.clocks)
-        for cluster, clocks in other.foreign.items():
-            mine = self.foreign.get(cluster)
-            self.foreign[cluster] = clocks.copy() if mine is None else _joined(mine, clocks)
-
-    def only(self, *views: View) -> Knowledge:
-        return Knowledge(
-            self.cluster, _only(self.clocks, views), {key: _only(each, views) for key, each in self.foreign.items()}
-        )
-
-
-class SyncPoint:
-    """What releases have left at a synchronisation object: an mbarrier, a named barrier, an atomic location.
-
-    Kept by the CTA of the releaser and by scope, since a release synchronises with an acquire only when the scope of
-    each includes the other thread (morally strong, PTX ISA 8.9.4).
-    """
-
-    __slots__ = ("anyone", "parts")
-
-    def __init__(self) -> None:
-        self.parts: dict[tuple[int, int, int], Knowledge] = {}  # (cluster, rank, scope level) of the releaser
-        self.anyone: dict[int, Knowledge] = {}  # by cluster: completions, which every observer of the object learns
-
-    def copy(self) -> SyncPoint:
-        twin = SyncPoint()
-        twin.parts = {key: each.copy() for key, each in self.parts.items()}
-        twin.anyone = {key: each.copy() for key, each in self.anyone.items()}
-        return twin
-
-    def absorb(self, other: SyncPoint) -> None:
-        for key, each in other.parts.items():
-            self.add(key, each)
-        for cluster, each in other.anyone.items():
-            self._add_anyone(cluster, each)
-
-    def add(self, key: tuple[int, int, int], knowledge: Knowledge) -> None:
-        mine = self.parts.get(key)
-        if mine is None:
-            self.parts[key] = knowledge.copy()
-        else:
-            mine.absorb(knowledge)
-
-    def _add_anyone(self, cluster: int, knowledge: Knowledge) -> None:
-        mine = self.anyone.get(cluster)
-        if mine is None:
-            self.anyone[cluster] = knowledge.copy()
-        else:
-            mine.absorb(knowledge)
 
 
 class Shadow:
@@ -184,16 +80,6 @@ class Shadow:
         return spread
 
 
-@dataclass(slots=True)
-class Channel:
-    """Where asynchronous operations complete in order: the phases of one mbarrier, the groups of one thread."""
-
-    cluster: int
-    column: int
-    rank: int
-    name: str
-
-
 @dataclass(slots=True, eq=False)
 class AsyncOperation:
     """An asynchronous operation between its issue and its completion. `records` are what it did in shadow memory."""
@@ -205,24 +91,11 @@ class AsyncOperation:
     records: list[int] = field(default_factory=list)
 
 
-class Order:
-    """The clocks of every resident warp, the records of accesses, and the checks on them."""
+class Order(Clocks):
+    """The records of accesses, and the checks on them."""
 
     def __init__(self, reporter: Reporter | None = None) -> None:
-        self.reporter = reporter or Reporter()
-        self.now: Ints = np.zeros((VIEWS, 0, 32), np.int32)
-        self.epoch: Ints = np.zeros(0, np.int32)
-        self.own: Longs = np.zeros(0, np.int64)  # column of a warp in its cluster
-        self.cluster_of: Longs = np.zeros(0, np.int64)
-        self.rank_of: Longs = np.zeros(0, np.int64)
-        self._foreign: dict[int, dict[int, Ints]] = {}  # row -> cluster -> clocks
-        self._released: dict[int, dict[int, Knowledge]] = {}  # row -> scope of a release fence -> what it covers
-        self._pending: dict[int, dict[int, SyncPoint]] = {}  # row -> what relaxed reads have observed
-        self._clusters: dict[int, _Cluster] = {}
-        self._warps_of: dict[int, int] = {}  # of retired clusters too
-        self._free_blocks: dict[int, list[int]] = {}
-        self._locations: dict[tuple[str, int], SyncPoint] = {}
-        self._fence_sc: dict[tuple[int, ...], SyncPoint] = {}
+        super().__init__(reporter)
         # records; 0 is the host
         self._count = 1
         self._cluster: Ints = np.full(1024, -1, np.int32)
@@ -236,260 +109,10 @@ class Order:
         self._sets: list[tuple[int, ...]] = [()]
         self._set_index: dict[tuple[int, ...], int] = {(): 0}
         self._unions: dict[tuple[int, int], int] = {}
+        self._shadows: WeakSet[Shadow] = WeakSet()
+        self._collect_at = MEMORY
+        self._wants_collection = False
         self._joint: dict[int, tuple[int, ...]] = {}
-
-    # --- agents -------------------------------------------------------------------------------------------------------
-
-    def add_cluster(self, serial: int, ctas: int, warps: int) -> Longs:
-        """Rows of a cluster that becomes resident, [cta rank, warp]. Everything before the launch is ordered before."""
-        total = ctas * warps
-        self._need_columns(total + 8)
-        free = self._free_blocks.setdefault(total, [])
-        first = free.pop() if free else self._new_rows(total)
-        rows = np.arange(first, first + total)
-        self.now[:, rows, :] = 0
-        self.epoch[rows] = 1
-        self.own[rows] = np.arange(total)
-        self.cluster_of[rows] = serial
-        self.rank_of[rows] = np.repeat(np.arange(ctas), warps)
-        self._clusters[serial] = _Cluster(serial, ctas, warps, first)
-        self._warps_of[serial] = warps
-        self._mark_own(rows)
-        return rows.reshape(ctas, warps)
-
-    def retire_cluster(self, serial: int) -> None:
-        """Give the rows back. Records stay: what the cluster did to global memory is still unordered with others."""
-        cluster = self._clusters.pop(serial)
-        total = cluster.ctas * cluster.warps
-        for row in range(cluster.first_row, cluster.first_row + total):
-            self._foreign.pop(row, None)
-            self._released.pop(row, None)
-            self._pending.pop(row, None)
-        self._free_blocks[total].append(cluster.first_row)
-
-    def who(self, row: int) -> Who:
-        cluster = self._clusters[int(self.cluster_of[row])]
-        return Who(cluster.serial, int(self.rank_of[row]), int(self.own[row]) % cluster.warps)
-
-    def channel(self, cluster: int, rank: int, key: Hashable, name: str) -> Channel:
-        """The channel with this key of a cluster, made on first use: an mbarrier's, a thread's bulk groups."""
-        owner = self._clusters[cluster]
-        known = owner.channels.get(key)
-        if known is None:
-            column = owner.ctas * owner.warps + len(owner.channels)
-            self._need_columns(column + 1)
-            known = owner.channels[key] = Channel(cluster, column, rank, name)
-        return known
-
-    def _new_rows(self, total: int) -> int:
-        first = self.epoch.size
-        self.now = np.concatenate([self.now, np.zeros((VIEWS, total, self.now.shape[2]), np.int32)], axis=1)
-        self.epoch = np.concatenate([self.epoch, np.zeros(total, np.int32)])
-        self.own = np.concatenate([self.own, np.zeros(total, np.int64)])
-        self.cluster_of = np.concatenate([self.cluster_of, np.zeros(total, np.int64)])
-        self.rank_of = np.concatenate([self.rank_of, np.zeros(total, np.int64)])
-        return first
-
-    def _need_columns(self, columns: int) -> None:
-        width = self.now.shape[2]
-        if columns > width:
-            more = max(columns, width * 2) - width
-            self.now = np.concatenate([self.now, np.zeros((*self.now.shape[:2], more), np.int32)], axis=2)
-
-    def _mark_own(self, rows: Longs) -> None:
-        columns = self.own[rows]
-        for view in (View.BASE, View.READS, View.STARTED):
-            self.now[view, rows, columns] = self.epoch[rows]
-
-    def _tick(self, rows: Longs) -> None:
-        self.epoch[rows] += 1
-        self._mark_own(rows)
-
-    # --- release and acquire ------------------------------------------------------------------------------------------
-
-    def knowledge(self, row: int) -> Knowledge:
-        foreign = self._foreign.get(row)
-        copied = {key: each.copy() for key, each in foreign.items()} if foreign else {}
-        return Knowledge(int(self.cluster_of[row]), self.now[:, row, :].copy(), copied)
-
-    def release(self, point: SyncPoint, row: int, sem: Sem, scope: Scope) -> None:
-        """A release pattern's write: st.release, atom.release, mbarrier.arrive, the arrival at a barrier.
-
-        A relaxed one hands on only what an earlier fence of this thread has released (PTX ISA 8.8, third form of the
-        pattern), and the bare fact that this warp has come so far.
-        """
-        cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
-        known = self.knowledge(row)
-        if sem in (Sem.RELEASE, Sem.ACQ_REL, Sem.SC):
-            point.add((cluster, rank, scope), known)
-        else:
-            point.add((cluster, rank, scope), known.only(View.STARTED))
-            for level, covered in self._released.get(row, {}).items():
-                point.add((cluster, rank, min(scope, level)), covered)
-        self._tick(np.array([row]))
-
-    def complete(self, point: SyncPoint, channel: Channel, clock: int) -> None:
-        """An asynchronous operation of `channel` has completed at this object.
-
-        "When the current phase of the mbarrier object is complete, [...] all threads participating in that mbarrier
-        object can access the result" (PTX ISA 9.7.9.25.1.2), with an implicit generic-async proxy fence (9.7.9.25.2).
-        It orders the operation's own accesses alone, not what its issuer did before (8.9.1.1).
-        """
-        clocks = np.zeros((VIEWS, channel.column + 1), np.int32)
-        clocks[:, channel.column] = clock
-        point._add_anyone(channel.cluster, Knowledge(channel.cluster, clocks))
-
-    def acquire(self, point: SyncPoint, row: int, sem: Sem, scope: Scope) -> None:
-        """An acquire pattern's read that has observed the object: ld.acquire, a try_wait that returned true.
-
-        A relaxed one learns nothing yet; a later fence of this thread completes the pattern (PTX ISA 8.8).
-        """
-        if sem in (Sem.ACQUIRE, Sem.ACQ_REL, Sem.SC):
-            self._observe(point, row, scope)
-        elif point.parts or point.anyone:
-            for known in (*point.parts.values(), *point.anyone.values()):
-                self._learn(row, known.only(View.STARTED))
-            self._pending.setdefault(row, {})[id(point)] = point.copy()
-
-    def _observe(self, point: SyncPoint, row: int, scope: Scope) -> None:
-        cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
-        for known in point.anyone.values():
-            self._learn(row, known)
-        for (theirs, their_rank, level), known in point.parts.items():
-            if theirs != cluster:
-                strong = level >= Scope.GPU and scope >= Scope.GPU
-            else:
-                strong = their_rank == rank or (level >= Scope.CLUSTER and scope >= Scope.CLUSTER)
-            self._learn(row, known if strong else known.only(View.READS, View.STARTED))
-
-    def _learn(self, row: int, known: Knowledge) -> None:
-        mine = int(self.cluster_of[row])
-        self._learn_clocks(row, mine, known.cluster, known.clocks)
-        for cluster, clocks in known.foreign.items():
-            self._learn_clocks(row, mine, cluster, clocks)
-
-    def _learn_clocks(self, row: int, mine: int, cluster: int, clocks: Ints) -> None:
-        if cluster == mine:
-            part = self.now[:, row, : clocks.shape[1]]
-            np.maximum(part, clocks, out=part)
-        else:
-            foreign = self._foreign.setdefault(row, {})
-            held = foreign.get(cluster)
-            foreign[cluster] = clocks.copy() if held is None else _joined(held, clocks)
-
-    def cta_barrier(self, rows: Longs) -> None:
-        """All these warps have met: bar.sync, barrier.sync (PTX ISA 8.9.4, second rule). One call per completion."""
-        met = self.now[:, rows, :].max(axis=1)
-        self.now[:, rows, :] = met[:, None, :]
-        if self._foreign:
-            together: dict[int, Ints] = {}
-            for row in rows.tolist():
-                for cluster, clocks in self._foreign.get(row, {}).items():
-                    held = together.get(cluster)
-                    together[cluster] = clocks if held is None else _joined(held, clocks)
-            for row in rows.tolist() if together else ():
-                self._foreign[row] = {key: each.copy() for key, each in together.items()}
-        self._tick(rows)
-
-    # --- fences -------------------------------------------------------------------------------------------------------
-
-    def fence(self, rows: Iterable[int], sem: Sem, scope: Scope) -> None:
-        """fence{.sem}.scope and membar: the fence half of release and acquire patterns, and Fence-SC order.
-
-        `fence.sc` synchronises with every earlier `fence.sc` whose scope and whose own include each other (8.9.4).
-        """
-        for row in rows:
-            if sem in (Sem.ACQUIRE, Sem.ACQ_REL, Sem.SC):
-                for point in self._pending.pop(row, {}).values():
-                    self._observe(point, row, scope)
-            if sem == Sem.SC:
-                for level, key in enumerate(self._scope_keys(row)[: min(scope, Scope.GPU) + 1]):
-                    shared = self._fence_sc.setdefault(key, SyncPoint())
-                    self._observe(shared, row, Scope(level))
-                    shared.add((int(self.cluster_of[row]), int(self.rank_of[row]), level), self.knowledge(row))
-            if sem in (Sem.RELEASE, Sem.ACQ_REL, Sem.SC):
-                self._cover(row, scope, self.knowledge(row))
-                self._tick(np.array([row]))
-
-    def fence_mbarrier_init(self, rows: Iterable[int]) -> None:
-        """fence.mbarrier_init.release.cluster: covers only this thread's prior mbarrier.init (PTX ISA 9.7.13.4)."""
-        for row in rows:
-            known = self.knowledge(row)
-            known.clocks[View.INIT] = np.maximum(known.clocks[View.INIT], known.clocks[View.BASE])
-            self._cover(row, Scope.CLUSTER, known.only(View.INIT))
-            self._tick(np.array([row]))
-
-    def fence_proxy_async(self, rows: Longs, space: Space | None = None) -> None:
-        """fence.proxy.async{.global, .shared::cta, .shared::cluster}: generic accesses before it, by this thread or
-        ordered before this thread, precede asynchronous ones after it (PTX ISA 9.7.13.4; the fence may lie anywhere on
-        the path, 8.9.5). Without a space it is for all of them."""
-        for wanted, view in (("shared", View.ASYNC_SHARED), ("global", View.ASYNC_GLOBAL)):
-            if space is None or space == wanted:
-                self._lift(rows, View.BASE, view)
-        self._tick(rows)
-
-    def fence_proxy_async_restricted(self, rows: Longs, sem: Sem) -> None:
-        """fence.proxy.async::generic.{release, acquire}.sync_restrict::shared::*.cluster: one direction, in a pair."""
-        if sem == Sem.RELEASE:
-            self._lift(rows, View.BASE, View.ASYNC_SHARED)
-        self.fence(rows.tolist(), sem, Scope.CLUSTER)
-
-    def fence_proxy_tensormap(self, rows: Longs, sem: Sem, scope: Scope) -> None:
-        """fence.proxy.tensormap::generic.{release, acquire}.scope; tensormap.cp_fenceproxy ends with the release."""
-        if sem == Sem.RELEASE:
-            self._lift(rows, View.BASE, View.TENSORMAP_RELEASED)
-        self.fence(rows.tolist(), sem, scope)
-        if sem == Sem.ACQUIRE:
-            self._lift(rows, View.TENSORMAP_RELEASED, View.TENSORMAP)
-
-    def _lift(self, rows: Longs, source: View, target: View) -> None:
-        self.now[target, rows, :] = np.maximum(self.now[target, rows, :], self.now[source, rows, :])
-        for row in rows.tolist() if self._foreign else ():
-            for clocks in self._foreign.get(row, {}).values():
-                np.maximum(clocks[target], clocks[source], out=clocks[target])
-
-    def _cover(self, row: int, scope: Scope, known: Knowledge) -> None:
-        covered = self._released.setdefault(row, {})
-        if scope in covered:
-            covered[scope].absorb(known)
-        else:
-            covered[scope] = known
-
-    def _scope_keys(self, row: int) -> tuple[tuple[int, ...], ...]:
-        cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
-        return (cluster, rank), (cluster,), ()
-
-    # --- strong accesses ----------------------------------------------------------------------------------------------
-
-    def strong(
-        self,
-        space: Space,
-        address: int,
-        row: int,
-        sem: Sem,
-        scope: Scope,
-        *,
-        reads: bool,
-        writes: bool,
-    ) -> None:
-        """A strong ld, st, atom or red on a location that may carry synchronisation. One call per warp and address.
-
-        `reads` is false for st and for red: "red.add [M], 1; fence.acquire is not an acquire pattern" (PTX ISA
-        8.11.1). A relaxed access by a warp that has released nothing, to a location without history, costs one look-up.
-        """
-        key = (space, address)
-        point = self._locations.get(key)
-        if reads and point is not None:
-            self.acquire(point, row, sem, scope)
-        if writes and (sem in (Sem.RELEASE, Sem.ACQ_REL, Sem.SC) or row in self._released):
-            if point is None:
-                point = self._locations[key] = SyncPoint()
-            self.release(point, row, sem, scope)
-
-    def overwrite(self, space: Space, address: int) -> None:
-        """Call before a strong store that is no read-modify-write: what was released at the location can no longer be
-        observed (observation order, PTX ISA 8.9.2, runs through read-modify-writes only)."""
-        self._locations.pop((space, address), None)
 
     # --- accesses -----------------------------------------------------------------------------------------------------
 
@@ -531,6 +154,8 @@ class Order:
         per_lane = cells.size // flat.size
         if per_lane > 1:
             which = np.repeat(which, per_lane)
+        if not write:
+            self._shadows.add(shadow)
         batch = _Batch(shadow, rows[which], cells, records[which], flags, pc, mask, addresses, per_lane, payload)
         self._check_writes(batch)
         if write:
@@ -538,6 +163,8 @@ class Order:
             self._store_write(batch)
         else:
             self._store_read(batch)
+        if self._wants_collection:
+            self._collect_sets()
 
     def _warp_records(self, rows: Longs, pc: int, flags: int) -> Ints:
         cached = self._cached.get((pc, flags))
@@ -733,11 +360,32 @@ class Order:
             return
         lost = np.nonzero(shadow.reads[cells] != values)[0]
         if lost.size:
-            for record in np.unique(records[lost]).tolist():
-                mine = lost[records[lost] == record]
-                there = shadow.reads[cells[mine]]
-                for value in np.unique(there).tolist():
-                    shadow.reads[cells[mine[there == value]]] = self._union(value, record)
+            self._read_together(shadow, cells, values, lost)
+
+    def _read_together(self, shadow: Shadow, cells: Longs, values: Ints, lost: Longs) -> None:
+        """Several warps of the batch have read the same granules: give each its whole set of readers at once, since
+        most granules then share one set, and sets on the way there would only cost memory."""
+        contended = np.unique(cells[lost])
+        at = np.minimum(np.searchsorted(contended, cells), contended.size - 1)
+        inside = contended[at] == cells
+        pairs = np.unique((cells[inside] << 32) | (values[inside].astype(np.int64) & 0xFFFFFFFF))
+        readers = pairs.astype(np.int32)  # the low half, with its sign
+        starts = np.searchsorted(pairs >> 32, contended)
+        counts = np.diff(np.append(starts, pairs.size))
+        for count in np.unique(counts).tolist():
+            mine = np.nonzero(counts == count)[0]
+            rows = readers[starts[mine][:, None] + np.arange(count)]
+            if (rows == rows[0]).all():
+                shadow.reads[contended[mine]] = self._union_of(rows[0].tolist())
+                continue
+            distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+            unions = np.array([self._union_of(each) for each in distinct.tolist()], np.int32)
+            shadow.reads[contended[mine]] = unions[inverse.reshape(-1)]
+
+    def _union_of(self, values: Sequence[int]) -> int:
+        """The set of all readers that these values stand for, oldest first."""
+        members = {inner for each in values for inner in (self._sets[-each] if each < 0 else (each,))}
+        return self._intern(tuple(sorted(members))[-MAX_READERS:])
 
     def _unions_of(self, old: Ints, records: Ints, at: Longs) -> list[tuple[Longs, int]]:
         keys = old[at].astype(np.int64) * (self._count + 1) + records[at]
@@ -764,17 +412,37 @@ class Order:
                 and self._column[each] == self._column[record]
             )
         ]  # fmt: skip
-        joined = (*kept, record)[-MAX_READERS:]
-        if len(joined) == 1:
-            answer = record
-        else:
-            index = self._set_index.get(joined)
-            if index is None:
-                index = self._set_index[joined] = len(self._sets)
-                self._sets.append(joined)
-            answer = -index
+        answer = self._intern((*kept, record)[-MAX_READERS:])
+        if len(self._unions) > MEMORY:
+            self._unions.clear()
         self._unions[value, record] = answer
         return answer
+
+    def _intern(self, members: tuple[int, ...]) -> int:
+        if len(members) == 1:
+            return members[0]
+        index = self._set_index.get(members)
+        if index is None:
+            self._wants_collection |= len(self._sets) > self._collect_at
+            index = self._set_index[members] = len(self._sets)
+            self._sets.append(members)
+        return -index
+
+    def _collect_sets(self) -> None:
+        """Drop the sets that no granule refers to any more. Between accesses only: one in hand holds set numbers."""
+        shadows = list(self._shadows)
+        used = np.unique(np.concatenate([np.minimum(each.reads, 0) for each in shadows]))
+        kept = (-used[used < 0]).tolist()
+        numbers = np.zeros(len(self._sets), np.int32)
+        numbers[kept] = np.arange(1, len(kept) + 1)
+        for each in shadows:
+            negative = each.reads < 0
+            each.reads[negative] = -numbers[-each.reads[negative]]
+        self._sets = [(), *(self._sets[each] for each in kept)]
+        self._set_index = {members: number for number, members in enumerate(self._sets)}
+        self._unions.clear()
+        self._collect_at = max(MEMORY, 2 * len(self._sets))
+        self._wants_collection = False
 
     # --- asynchronous operations --------------------------------------------------------------------------------------
 
@@ -805,6 +473,8 @@ class Order:
         count = cells.size
         if count == 0:
             return
+        if not write:
+            self._shadows.add(shadow)
         rows = np.full(count, operation.row, np.int64)
         batch = _Batch(
             shadow, rows, cells, np.full(count, record, np.int32), flags, operation.pc, None,
@@ -1025,15 +695,6 @@ class Order:
 
 
 @dataclass(slots=True)
-class _Cluster:
-    serial: int
-    ctas: int
-    warps: int
-    first_row: int
-    channels: dict[Hashable, Channel] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Batch:
     """One access call, flattened to granules."""
 
@@ -1076,19 +737,3 @@ class _Batch:
         lanes = flat.reshape(-1, flat.shape[-1]) if self.mask is None else flat[self.mask]
         width = max(1, lanes.shape[1] // self.per_lane)
         return [each.tobytes()[part * width : (part + 1) * width] for each in lanes for part in range(self.per_lane)]
-
-
-def _joined(one: Ints, other: Ints) -> Ints:
-    if one.shape[1] < other.shape[1]:
-        one, other = other, one
-    joined = one.copy()
-    part = joined[:, : other.shape[1]]
-    np.maximum(part, other, out=part)
-    return joined
-
-
-def _only(clocks: Ints, views: Sequence[View]) -> Ints:
-    kept = np.zeros_like(clocks)
-    for view in views:
-        kept[view] = clocks[view]
-    return kept

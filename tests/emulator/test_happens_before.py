@@ -462,6 +462,18 @@ def test_an_asynchronous_write_after_reads_needs_order_but_no_proxy_fence(bench:
     bench.order.async_access(operation, bench.shared, np.array([0]), 128, write=True)
 
 
+def test_a_completion_says_nothing_of_what_its_issuer_read_before(bench: Bench) -> None:
+    channel = bench.order.channel(0, 0, "remote", "remote mbarrier")
+    bench.read(bench.a)
+    operation = bench.order.issue(bench.a, 30, 0, channel)
+    bench.order.async_access(operation, bench.shared, np.array([0]), 128, write=False)
+    bench.order.land(operation.records, 1)
+    bench.order.learn([bench.peer], channel, 1)
+    race(lambda: bench.write(bench.peer))
+    bench.hand_over(bench.a, bench.peer, RELEASE_CLUSTER, ACQUIRE_CLUSTER)
+    bench.write(bench.peer)
+
+
 def test_two_asynchronous_writes_to_one_place_race(bench: Bench) -> None:
     channel = bench.order.channel(0, 0, "full", "full")
     first, second = (bench.order.issue(bench.a, pc, 0, channel) for pc in (30, 31))
@@ -546,6 +558,144 @@ def test_the_memory_of_a_cta_that_is_gone_is_forgotten(bench: Bench) -> None:
     bench.write(bench.a)
     bench.shared.clear(0, WINDOW)
     bench.write(bench.far)
+
+
+# --- against a plain model -----------------------------------------------------------------------------------------
+
+
+class Plain:
+    """The same rules with no cleverness: every event is a node of a graph, every access is kept, and two accesses are
+    ordered if the later one reaches the earlier one through edges of the right kind."""
+
+    KINDS = ("base", "fenced", "reads")
+
+    def __init__(self, rows: int) -> None:
+        self.past: dict[str, list[int]] = {kind: [] for kind in self.KINDS}  # node -> bit mask of nodes before it
+        self.last = {row: self.node([]) for row in range(rows)}
+        self.accesses: list[tuple[int, int, bool, bool]] = []  # node, address, write, asynchronous
+
+    def node(self, parents: list[tuple[int, bool]]) -> int:
+        """A new event after others; an edge that scopes do not allow serves a read before a write alone."""
+        number = len(self.past["base"])
+        for kind in self.KINDS:
+            mask = 0
+            for parent, strong in parents:
+                if strong or kind == "reads":
+                    mask |= self.past[kind][parent]
+                    mask |= 0 if kind == "fenced" else 1 << parent
+            self.past[kind].append(mask)
+        return number
+
+    def step(self, row: int, *others: tuple[int, bool]) -> int:
+        self.last[row] = self.node([(self.last[row], True), *others])
+        return self.last[row]
+
+    def fence(self, row: int) -> None:
+        node = self.step(row)
+        self.past["fenced"][node] |= self.past["base"][node]
+
+    def races(self, node: int, address: int, write: bool, asynchronous: bool) -> bool:
+        for earlier, place, wrote, was_asynchronous in self.accesses:
+            if place != address or not (write or wrote) or earlier == node:
+                continue
+            kind = "reads" if not wrote else "fenced" if asynchronous and not was_asynchronous else "base"
+            if not self.past[kind][node] >> earlier & 1:
+                return True
+        return False
+
+
+def random_run(seed: int) -> tuple[int, int | None, int | None]:
+    """A random program of four warps in two CTAs: its length, and the step at which each side reports a race."""
+    rng = np.random.default_rng(seed)
+    bench, plain = Bench(), Plain(4)
+    rows = [bench.a, bench.b, bench.peer, bench.peer + 1]
+    channels = {row: AsyncGroups(bench.order, 0, row // 2, ("bulk", row), "bulk") for row in range(4)}
+    issued: dict[int, list[int]] = {row: [] for row in range(4)}
+    careful = rng.random()
+    for step in range(60):
+        row = int(rng.integers(4))
+        kind = rng.choice(["access", "barrier", "edge", "fence", "issue", "wait"], p=[0.4, 0.15, 0.2, 0.1, 0.08, 0.07])
+        address = int(rng.integers(0, 8 if careful < 0.5 else 24)) * 128
+        write = bool(rng.random() < (0.4 if careful < 0.7 else 0.05))
+        if kind == "barrier":
+            pair = (0, 1) if row < 2 else (2, 3)
+            bench.meet(*(rows[each] for each in pair))
+            met = plain.node([(plain.last[each], True) for each in pair])
+            for each in pair:
+                plain.step(each, (met, True))
+        elif kind == "edge":
+            target = int(rng.integers(4))
+            scopes = [Scope(int(each)) for each in rng.integers(0, 2, 2)]
+            strong = row // 2 == target // 2 or min(scopes) >= Scope.CLUSTER
+            bench.hand_over(rows[row], rows[target], (Sem.RELEASE, scopes[0]), (Sem.ACQUIRE, scopes[1]))
+            source = plain.step(row)
+            plain.step(target, (source, strong))
+        elif kind == "fence":
+            bench.order.fence_proxy_async(np.array([rows[row]]))
+            plain.fence(row)
+        elif kind == "wait":
+            channels[row].commit()
+            channels[row].wait(0, [rows[row]])
+            plain.step(row, *((each, True) for each in issued[row]))
+            for each in issued[row]:
+                plain.past["fenced"][plain.last[row]] |= 1 << each
+        else:
+            asynchronous = kind == "issue"
+            node = plain.step(row)
+            if asynchronous:
+                node = plain.node([(node, True)])
+                issued[row].append(node)
+            wanted = plain.races(node, address, write, asynchronous)
+            plain.accesses.append((node, address, write, asynchronous))
+            try:
+                if asynchronous:
+                    member = channels[row].add(rows[row], step, 0)
+                    bench.order.async_access(
+                        member.operation, bench.shared, np.array([address]), 128, write=write,
+                        channel=channels[row].writes,
+                    )  # fmt: skip
+                else:
+                    bench.touch(rows[row], address, write=write, pc=step)
+                got = False
+            except KernelFault:
+                got = True
+            if got or wanted:
+                return step, step if got else None, step if wanted else None
+    return 60, None, None
+
+
+def test_random_programs_race_where_a_plain_model_says_so() -> None:
+    clean, lengths = 0, []
+    for seed in range(500):
+        length, got, wanted = random_run(seed)
+        assert got == wanted, f"seed {seed}: reported at {got}, the model says {wanted}"
+        clean += got is None
+        lengths.append(length)
+    assert clean > 5
+    assert np.mean(lengths) > 10
+
+
+def test_sets_of_readers_out_of_use_are_dropped(bench: Bench) -> None:
+    bench.order._collect_at = 4
+    for step in range(40):
+        for reader in (bench.a, bench.b):
+            bench.touch(reader, 128 * step, write=False)
+        bench.meet(bench.a, bench.b)
+        bench.write(bench.a, 128 * step)
+    bench.touch(bench.a, 0x3000, write=False, lanes=1)
+    bench.touch(bench.b, 0x3000, write=False, lanes=1)
+    bench.order._collect_sets()
+    assert len(bench.order._sets) == 2
+    race(lambda: bench.touch(bench.a, 0x3000, write=True, lanes=1))
+
+
+def test_warps_of_a_batch_that_read_one_place_are_all_remembered(bench: Bench) -> None:
+    rows = np.array([bench.a, bench.b, bench.peer])
+    same = np.arange(32)[None, :] * 4 + np.array([[0], [0], [64]])
+    bench.order.access(bench.shared, rows, same, 4, 1, write=False)
+    bench.meet(bench.a, bench.b)
+    bench.touch(bench.a, 0, write=True, lanes=16)  # read by the two that have met
+    race(lambda: bench.touch(bench.a, 64, write=True, lanes=1))  # and by the third
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------

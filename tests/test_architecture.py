@@ -22,7 +22,7 @@ ROWS = (
     ("workflow", "doctor"),
     ("report",),
     ("validation",),
-    ("runtime", "toolchain"),
+    ("runtime", "toolchain", "emulator"),
     ("codegen",),
     ("bundle",),
     ("planner",),

@@ -1,0 +1,289 @@
+"""The emitters of instructions that touch memory: ld, st, atom, red, fences, cp.async. Imports its own room.
+
+Everything about an access that does not change from run to run is one `Access`, made here once; the generated line
+hands it to the machine with the addresses and the lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.emulator import numbers
+from advisor.emulator.lowering import Emitter, Value, handles
+from advisor.emulator.memory import Array, Update
+from advisor.emulator.ptx.ir import TYPE_BITS, Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+
+SPACES = frozenset({"global", "shared", "shared::cta", "shared::cluster", "local", "param", "const"})
+STRENGTHS = frozenset({"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"})
+SCOPES = frozenset({"cta", "cluster", "gpu", "sys"})
+_HINTS = """L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate L2::cache_hint L2::64B
+L2::128B L2::256B L2::evict_last L2::evict_normal L2::evict_first nc ca cg cs lu cv wb wt unified noftz"""
+HINTS = frozenset(_HINTS.split())
+"""Qualifiers that change nothing that a kernel can see."""
+_TYPES = frozenset(TYPE_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One instruction's access: `count` elements of `width` bytes of each lane, in one piece."""
+
+    site: int  # the instruction's index
+    space: str  # global, shared, local, param, or generic
+    width: int
+    count: int
+    everywhere: bool = False  # shared::cluster: any CTA of the cluster
+    strength: str = "weak"
+    scope: str = "sys"
+    spot: bool = False  # names a variable of the kernel itself: always inside
+
+    @property
+    def size(self) -> int:
+        return self.width * self.count
+
+
+def access_of(
+    emitter: Emitter, index: int, instruction: Instruction, *others: str | set[str] | frozenset[str]
+) -> Access:
+    """Reads space, order, scope, vector and type off the qualifiers; refuses what is not among them or `others`."""
+    emitter.only(instruction, SPACES, STRENGTHS, SCOPES, HINTS, _TYPES, "v2", "v4", "v8", *others)
+    qualifiers = instruction.qualifiers
+    space = next((each for each in qualifiers if each in SPACES), "generic")
+    address = next(each for each in instruction.operands if isinstance(each, Address))
+    if isinstance(address.base, Symbol) and space in ("generic", "param", "local"):
+        space = emitter.space_of(address.base.name)
+    kind = next(each for each in reversed(qualifiers) if each in _TYPES)
+    count = next((int(each[1:]) for each in qualifiers if each in ("v2", "v4", "v8")), 1)
+    if kind == "b128":
+        kind, count = "b64", 2 * count
+    return Access(
+        site=index,
+        space="global" if space == "const" else space.split("::")[0],
+        width=TYPE_BITS[kind] // 8,
+        count=count,
+        everywhere=space == "shared::cluster",
+        strength=next((each for each in qualifiers if each in STRENGTHS), "weak"),
+        scope=next((each for each in qualifiers if each in SCOPES), "sys"),
+    )
+
+
+def address_text(emitter: Emitter, access: Access, address: Address) -> str:
+    return emitter.address(address, 32 if access.space == "shared" else 64)
+
+
+def elements_of(emitter: Emitter, operand: Operand, count: int) -> tuple[Operand, ...]:
+    elements = operand.elements if isinstance(operand, Vector) else (operand,)
+    if len(elements) != count:
+        emitter.refuse(f"{count} elements are accessed and {len(elements)} named")
+    return elements
+
+
+@handles("ld", "ldu")
+def load(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    access = access_of(emitter, index, instruction)
+    to, address = instruction.operands[:2]
+    assert isinstance(address, Address)
+    kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)
+    if access.space == "param" and isinstance(address.base, Symbol):
+        values = _parameters(emitter, access, address)
+    else:
+        lanes = emitter.lanes(instruction)
+        constant = emitter.program.constant(access, "access", index)
+        names = [emitter.fresh() for _ in range(access.count)]
+        text = address_text(emitter, access, address)
+        emitter.emit(f"{', '.join(names)}, = M.load_{access.space}(g, {constant}, {text}, {lanes})")
+        values = [Value(name, 8 * access.width) for name in names]
+    for element, value in zip(elements_of(emitter, to, access.count), values, strict=True):
+        emitter.define(element, value, instruction, signed=kind[0] == "s")
+
+
+def _parameters(emitter: Emitter, access: Access, address: Address) -> list[Value]:
+    """A kernel's parameters at fixed offsets: the same in all lanes."""
+    assert isinstance(address.base, Symbol)
+    start = emitter.program.params[address.base.name] + address.offset
+    if start % access.size:
+        emitter.refuse(f"reads {access.size} bytes at offset {start} of the parameters")
+    values = []
+    for each in range(access.count):
+        name = emitter.fresh()
+        emitter.emit(f"{name} = M.parameters.view[{access.width}][{start // access.width + each}]")
+        values.append(Value(name, 8 * access.width, True))
+    return values
+
+
+@handles("st")
+def store(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    access = access_of(emitter, index, instruction)
+    address, source = instruction.operands[:2]
+    assert isinstance(address, Address)
+    lanes = emitter.lanes(instruction)
+    constant = emitter.program.constant(access, "access", index)
+    values = [
+        emitter.array(emitter.source(each, f"b{8 * access.width}"))
+        for each in elements_of(emitter, source, access.count)
+    ]
+    text = address_text(emitter, access, address)
+    emitter.emit(f"M.store_{access.space}(g, {constant}, {text}, [{', '.join(values)}], {lanes})")
+
+
+# --- atomics ----------------------------------------------------------------------------------------------------------
+
+_OPERATIONS = ("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
+
+
+def _compare_and_swap(old: Array, b: Array, c: Array | None) -> Array:
+    assert c is not None
+    result: Array = np.where(old == b, c, old)
+    return result
+
+
+def _exchange(old: Array, b: Array, c: Array | None) -> Array:
+    return b
+
+
+def _increment(old: Array, b: Array, c: Array | None) -> Array:
+    result: Array = np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
+    return result
+
+
+def _decrement(old: Array, b: Array, c: Array | None) -> Array:
+    return np.where((old == 0) | (old > b), b, old - old.dtype.type(1))
+
+
+_UPDATES: dict[str, Update] = {
+    "cas": _compare_and_swap,
+    "exch": _exchange,
+    "inc": _increment,
+    "dec": _decrement,
+}
+
+
+def update_of(emitter: Emitter, operation: str, kind: str) -> Update:
+    """What an atomic operation does to one location."""
+    if operation in _UPDATES:
+        return _UPDATES[operation]
+    bits = TYPE_BITS[kind]
+    spelled = f"{operation}.{f'b{bits}' if operation in ('and', 'or', 'xor') else kind}"
+    if operation == "add" and kind in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"):
+        spelled = f"add.rn.{kind}"
+    found = numbers.operation(spelled, 1, 2)
+    if found is None:
+        emitter.refuse(f"no {spelled} to update memory with")
+    function = found.function
+
+    def update(old: Array, b: Array, c: Array | None) -> Array:
+        result: Array = function(old, b)
+        return result
+
+    return update
+
+
+@handles("atom", "red")
+def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    if instruction.has("async"):
+        emitter.refuse("asynchronous reductions into shared memory are not executed")
+    access = access_of(emitter, index, instruction, set(_OPERATIONS))
+    operation = next((each for each in instruction.qualifiers if each in _OPERATIONS), "")
+    kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)
+    operands = list(instruction.operands)
+    to = operands.pop(0) if instruction.opcode == "atom" else None
+    address = operands.pop(0)
+    assert isinstance(address, Address)
+    if access.count != 1 or not operation:
+        emitter.refuse("vectors of atomics are not executed")
+    lanes = emitter.lanes(instruction)
+    constant = emitter.program.constant(access, "access", index)
+    update = emitter.program.constant(update_of(emitter, operation, kind), "update", operation, kind)
+    b = emitter.array(emitter.source(operands[0], f"b{8 * access.width}"))
+    c = emitter.array(emitter.source(operands[1], f"b{8 * access.width}")) if operation == "cas" else "None"
+    text = address_text(emitter, access, address)
+    result = emitter.fresh()
+    emitter.emit(f"{result} = M.atomic(g, {constant}, {text}, {update}, {b}, {c}, {lanes})")
+    if to is not None:
+        emitter.define(to, Value(result, 8 * access.width), instruction, signed=kind[0] == "s")
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+_FENCE = """proxy async alias generic tensormap::generic mbarrier_init sc acq_rel acquire release cta cluster gpu sys gl
+global shared::cta shared::cluster shared sync_restrict::shared::cluster sync_restrict::shared::cta async::generic
+async::global async::shared::cta async::shared::cluster"""
+_HINTED = """L1 L2 global local tensormap const param L2::evict_last L2::evict_normal L2::128B L1::evict_normal"""
+
+
+@handles("fence", "membar")
+def fence(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    emitter.only(instruction, frozenset(_FENCE.split()))
+    emitter.emit(f"M.fence(g, {index}, {instruction.qualifiers!r}, {emitter.lanes(instruction)})")
+
+
+@handles("prefetch", "prefetchu", "discard", "applypriority")
+def hint(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    """A hint to the caches changes nothing that a kernel can see."""
+    emitter.only(instruction, frozenset(_HINTED.split()))
+
+
+# --- asynchronous copies of single threads ----------------------------------------------------------------------------
+
+
+@handles("cp")
+def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    if instruction.has("bulk") or "async" not in instruction.qualifiers or instruction.has("mbarrier"):
+        emitter.refuse("bulk and tensor copies are not executed")
+    if instruction.has("commit_group"):
+        emitter.emit(f"M.async_commit(g, {emitter.lanes(instruction)})")
+        return
+    if instruction.has("wait_group") or instruction.has("wait_all"):
+        keep = emitter.source(instruction.operands[0], "u32").text if instruction.has("wait_group") else "0"
+        emitter.emit(f"M.async_wait(g, {index}, {keep}, {emitter.lanes(instruction)})")
+        return
+    emitter.only(instruction, "async", "ca", "cg", SPACES, HINTS)
+    to, source, size, *rest = instruction.operands
+    assert isinstance(to, Address)
+    assert isinstance(source, Address)
+    bytes_ = size.value if isinstance(size, Immediate) else 0
+    if bytes_ not in (4, 8, 16):
+        emitter.refuse(f"copies {bytes_} bytes; 4, 8 and 16 exist")
+    shared = Access(index, "shared", min(8, bytes_), max(1, bytes_ // 8))
+    source_access = Access(index, "global", min(8, bytes_), max(1, bytes_ // 8))
+    first = emitter.program.constant(shared, "access", index, "to")
+    second = emitter.program.constant(source_access, "access", index, "from")
+    if rest and instruction.has("L2::cache_hint"):
+        rest.pop()
+    kept = "None"
+    if rest and isinstance(rest[0], Register) and emitter.type_of(rest[0]) == "pred":
+        kept = f"where({emitter.array(emitter.source(rest[0], 'pred'))}, np.uint32(0), np.uint32({bytes_}))"
+    elif rest:
+        kept = emitter.array(emitter.source(rest[0], "u32"))
+    lanes = emitter.lanes(instruction)
+    places = f"{emitter.address(to, 32)}, {emitter.address(source, 64)}"
+    emitter.emit(f"M.async_copy(g, {first}, {second}, {places}, {kept}, {lanes})")
+
+
+# --- clusters ---------------------------------------------------------------------------------------------------------
+
+
+@handles("mapa")
+def mapa(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    emitter.only(instruction, "shared::cluster", "u32", "u64")
+    kind = instruction.qualifiers[-1]
+    address = emitter.array(emitter.source(instruction.operands[1], kind))
+    rank = emitter.source(instruction.operands[2], "u32")
+    if instruction.has("shared::cluster"):
+        text = f"M.mapped({address}, {emitter.array(rank)})"
+    else:
+        window = emitter.constant(1 << 33, 64).text
+        text = f"M.mapped({address} - {window}, {emitter.array(rank)}) + {window}"
+    emitter.define(instruction.operands[0], Value(text, TYPE_BITS[kind]), instruction)
+
+
+@handles("getctarank")
+def getctarank(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    emitter.only(instruction, "shared::cluster", "u32", "u64")
+    kind = instruction.qualifiers[-1]
+    address = emitter.array(emitter.source(instruction.operands[1], kind))
+    if not instruction.has("shared::cluster"):
+        address = f"({address} - {emitter.constant(1 << 33, 64).text})"
+    emitter.define(instruction.operands[0], Value(f"({address} >> 24).astype(np.uint32)", 32), instruction)

@@ -1,0 +1,154 @@
+"""Runs one kernel: PTX and a resolved launch in, buffers and findings out. Imports `machine` and `records`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.emulator.launching import numpy_type, prepare
+from advisor.emulator.machine import Machine
+from advisor.emulator.mma import Numerics
+from advisor.emulator.policy import AsyncQueue
+from advisor.emulator.program import Program, load_program
+from advisor.emulator.report import Finding, Reporter
+from advisor.emulator.world import LaunchShape, World
+from advisor.errors import InputError
+from advisor.machine.profile import DeviceProfile
+from advisor.machine.profile_file import load_profile
+from advisor.records.launch import ResolvedLaunch
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a kernel left behind. `buffers` maps each name to its bytes; `typed` gives them in their type."""
+
+    buffers: Mapping[str, Array]
+    launch: ResolvedLaunch
+    warnings: tuple[Finding, ...]
+    instructions: Mapping[str, int]  # warp instructions by opcode
+    bytes_moved: Mapping[str, int]  # by path
+    clusters: int
+
+    @property
+    def warp_instructions(self) -> int:
+        return sum(self.instructions.values())
+
+    def typed(self, name: str) -> Array:
+        """A buffer in the type and the shape of the launch."""
+        buffer = self.launch.buffers[name]
+        return self.buffers[name].view(numpy_type(buffer.dtype)).reshape(buffer.shape)
+
+
+def run(
+    ptx: str | Program,
+    launch: ResolvedLaunch,
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    seed: int = 0,
+    async_policy: str = "random",
+    numerics: Numerics = "fp32",
+    profile: DeviceProfile | str = "h200",
+    busy_sms: int = 0,
+    registers: int | None = None,
+    races: bool = True,
+    step_limit: int = 50_000_000,
+) -> Outcome:
+    """Executes the launch's entry.
+
+    `numerics` is how tensor cores add: "fp32", or "model" as the chip does. `registers` per thread decide residency;
+    without it, what the kernel's own launch bounds leave. `races` False leaves the happens-before checks out.
+
+    Raises KernelFault with one finding where the kernel does what PTX leaves undefined or cannot go on, InputError
+    where the PTX, the launch or the inputs do not fit together, RefusedError EMU_UNKNOWN_OPCODE.
+    """
+    program = ptx if isinstance(ptx, Program) else load_program(ptx, launch.entry)
+    device = load_profile(profile) if isinstance(profile, str) else profile
+    _check_block(program, launch)
+    reporter = Reporter()
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    shape = LaunchShape(
+        grid=launch.grid_blocks,
+        block=launch.block,
+        cluster=launch.cluster,
+        registers=registers if registers is not None else _registers(program, threads, device),
+        smem_bytes=program.static_bytes + launch.dynamic_smem_bytes,
+        nonportable=launch.nonportable,
+    )
+    with np.errstate(all="ignore"):
+        prepared = prepare(program, launch, inputs)
+        world = World(device, shape, busy_sms, reporter)
+        machine = Machine(
+            program,
+            world,
+            prepared.memory,
+            prepared.addresses,
+            prepared.parameters,
+            launch.dynamic_smem_bytes,
+            queue=AsyncQueue(async_policy, seed),
+            seed=seed,
+            races=races,
+            numerics=numerics,
+            step_limit=step_limit,
+        )
+        machine.scheduler.run()
+        machine.finish()
+    return Outcome(
+        buffers={name: prepared.memory.content(each).copy() for name, each in prepared.buffers.items()},
+        launch=launch,
+        warnings=tuple(reporter.warnings.values()),
+        instructions=_counted(program, machine.scheduler.counts),
+        bytes_moved=dict(machine.bytes_moved),
+        clusters=world.started,
+    )
+
+
+def _registers(program: Program, threads: int, device: DeviceProfile) -> int:
+    """What `.maxntid` and `.minnctapersm` leave each thread, in units of 8."""
+    if "maxnreg" in program.function.directives:
+        return program.function.directives["maxnreg"][0]
+    ctas = program.function.directives.get("minnctapersm", (1,))[0]
+    return max(16, min(255, device.registers_per_sm // (max(1, ctas) * -(-threads // 128) * 128)) // 8 * 8)
+
+
+def _check_block(program: Program, launch: ResolvedLaunch) -> None:
+    """What the entry's directives say of the launch."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    for name, exact in (("reqntid", True), ("maxntid", False)):
+        sizes = program.function.directives.get(name)
+        if not sizes:
+            continue
+        wanted = int(np.prod(sizes))
+        if (threads != wanted) if exact else (threads > wanted):
+            raise InputError(
+                "EMU_LAUNCH_REFUSED",
+                f"a block of {threads} threads, where the kernel's .{name} is {wanted}",
+                fix="launch the block that the kernel was compiled for",
+                numbers={"threads": threads, name: wanted},
+            )
+    sizes = program.function.directives.get("reqnctapercluster")
+    if sizes and tuple(sizes) + (1,) * (3 - len(sizes)) != launch.cluster:
+        raise InputError(
+            "EMU_LAUNCH_REFUSED",
+            f"a cluster of {launch.cluster}, where the kernel's .reqnctapercluster is {sizes}",
+            fix="launch the cluster that the kernel was compiled for",
+            numbers={"cluster": list(launch.cluster), "required": list(sizes)},
+        )
+
+
+def _counted(program: Program, blocks: list[int]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for block, times in zip(program.graph.blocks, blocks, strict=True):
+        if not times:
+            continue
+        for instruction in program.instructions[block.start : block.end]:
+            counts[instruction.opcode] += times
+        if block.terminator is not None:
+            counts[block.terminator.opcode] += times
+    return dict(counts)

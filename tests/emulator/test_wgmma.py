@@ -12,6 +12,7 @@ from advisor.emulator import fragments
 from advisor.emulator.formats import FORMATS, as_real, encode
 from advisor.emulator.mma import multiply_add
 from advisor.emulator.numbers import quiet
+from advisor.emulator.tensor_map import DataType, Swizzle, TensorMap
 from advisor.emulator.wgmma import (
     Descriptor,
     TileBox,
@@ -239,3 +240,39 @@ def test_steps_along_k_are_accepted_and_memory_written_otherwise_is_not_judged()
 def test_chunks_hold_what_their_type_says() -> None:
     assert [elements_per_chunk(each) for each in ("f16", "tf32", "e4m3", "b1")] == [8, 4, 16, 128]
     assert [depth_of(each) for each in ("bf16", "tf32", "s8", "b1")] == [16, 8, 32, 256]
+
+
+@pytest.mark.parametrize("kind", ["bf16", "tf32", "e4m3"])
+@pytest.mark.parametrize("swizzle", ["32B", "64B", "128B"])
+def test_a_box_of_a_tensor_copy_is_read_back_by_its_descriptor(swizzle: str, kind: str) -> None:
+    """Two descriptions of one layout that were written apart: the tensor map's and the descriptor's."""
+    size = fragments.ELEMENT_BITS[kind] // 8
+    columns = WIDTH[swizzle] // size
+    extent, depth = 64, depth_of(kind)
+    dtype = UNSIGNED[8 * size]
+    matrix = np.random.default_rng(5).integers(0, 1 << 8 * size, (extent, columns), dtype=dtype)
+    tensor = TensorMap(
+        dtype={"bf16": DataType.BFLOAT16, "tf32": DataType.FLOAT32, "e4m3": DataType.UINT8}[kind],
+        address=1 << 20,
+        dims=(columns, extent),
+        strides=(columns * size,),
+        box=(columns, extent),
+        element_strides=(1, 1),
+        swizzle={"32B": Swizzle.B32, "64B": Swizzle.B64, "128B": Swizzle.B128}[swizzle],
+    )
+    start = 4096
+    moved = tensor.transfer((0, 0), start)
+    memory = np.zeros(1 << 15, np.uint8)
+    chunks = np.arange(moved.chunk)
+    source = matrix.view(np.uint8).ravel()
+    memory[moved.shared.ravel()[:, None] + chunks] = source[moved.globals_.ravel()[:, None] - (1 << 20) + chunks]
+    boxes = [TileBox(start, extent, WIDTH[swizzle], swizzle)]
+    for step in range(columns // depth):
+        descriptor = Descriptor(start + 32 * step, 16, 8 * WIDTH[swizzle], 0, swizzle, 0)
+        part = matrix[:, depth * step : depth * (step + 1)]
+        np.testing.assert_array_equal(read_operand(memory, descriptor, extent, "K", kind), part)
+        assert mismatch(descriptor, extent, "K", kind, boxes) is None
+    if kind == "bf16":  # the same bytes as rows of k
+        descriptor = Descriptor(start, 64 * WIDTH[swizzle], 8 * WIDTH[swizzle], 0, swizzle, 0)
+        np.testing.assert_array_equal(read_operand(memory, descriptor, columns, "MN", kind), matrix[:depth].T)
+        assert mismatch(descriptor, columns, "MN", kind, boxes) is None

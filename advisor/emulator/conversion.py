@@ -48,6 +48,8 @@ Convert = Callable[..., Bits]
 
 
 def cvt(word: Mnemonic) -> Operation | None:
+    if word.has("pack"):
+        return _pack_saturated(word)
     if len(word.types) != 2:
         return None
     result, source = word.types
@@ -125,6 +127,31 @@ def _clamp_to(result: str, *, nan_is_top: bool) -> Callable[[Reals], Bits]:
         return np.where(np.isnan(values), for_nan, codes)
 
     return function
+
+
+def _pack_saturated(word: Mnemonic) -> Operation | None:
+    """`cvt.pack.sat.s16.s32 d, a, b`, and `cvt.pack.sat.u8.s32.b32 d, a, b, c` which moves the bits of c up."""
+    kind = word.opcode.split(".")[3] if len(word.qualifiers) >= 2 and len(word.opcode.split(".")) > 3 else ""
+    if kind[:1] not in ("u", "s") or kind[1:] not in ("2", "4", "8", "16"):
+        return None
+    size = int(kind[1:])
+    rest = "s32" if size == 16 else "s32.b32"
+    if word.opcode != f"cvt.pack.sat.{kind}.{rest}":
+        return None
+    low, high = (-(1 << (size - 1)), (1 << (size - 1)) - 1) if kind[0] == "s" else (0, (1 << size) - 1)
+    mask = np.uint32((1 << size) - 1)
+
+    def held(a: Bits) -> Bits:
+        return np.clip(a.view(np.int32), np.int32(low), np.int32(high)).view(np.uint32) & mask
+
+    def pair(a: Bits, b: Bits) -> Bits:
+        return held(a) << np.uint32(size) | held(b)
+
+    if size == 16:
+        return Operation(word.opcode, pair, ("s32", "s32"), ("b32",))
+    return Operation(
+        word.opcode, lambda a, b, c: pair(a, b) | c << np.uint32(2 * size), ("s32", "s32", "b32"), ("b32",)
+    )
 
 
 # --- to floats --------------------------------------------------------------------------------------------------------

@@ -221,6 +221,17 @@ def test_stochastic_conversions_use_their_own_random_bits() -> None:
     assert half[0] == 0x3C013C00
 
 
+def test_packing_saturates_and_moves_the_third_source_up() -> None:
+    def words(*values: int) -> Bits:
+        return np.array(values, np.int64).astype(np.uint32)
+
+    a, b = words(-5, 300, 1 << 20), words(100, -300, -(1 << 20))
+    assert run("cvt.pack.sat.u8.s32.b32", a, b, words(0x1234, 0, 0)).tolist() == [0x12340064, 0xFF00, 0xFF00]
+    assert run("cvt.pack.sat.s8.s32.b32", a, b, words(0, 0, 0)).tolist() == [0xFB64, 0x7F80, 0x7F80]
+    assert run("cvt.pack.sat.s16.s32", a, b).tolist() == [0xFFFB0064, 0x012CFED4, 0x7FFF8000]
+    assert run("cvt.pack.sat.u4.s32.b32", a, b, words(1, 0, 0))[0] == 0x10F
+
+
 def test_flushing_conversions() -> None:
     small = np.array([0x80000001, 0x00400000], np.uint32)
     assert run("cvt.rmi.ftz.s32.f32", small).tolist() == [0, 0]
@@ -233,7 +244,8 @@ def test_flushing_conversions() -> None:
 @pytest.mark.parametrize("opcode", [
     "cvt.f32.f64", "cvt.rn.f64.f32", "cvt.s32.f32", "cvt.rn.s32.f32", "cvt.rzi.f32.s32", "cvt.f32.s32",
     "cvt.rn.u32.s32", "cvt.rn.e4m3x2.f32", "cvt.rz.satfinite.e4m3x2.f32", "cvt.rn.relu.f32.f64", "cvt.rni.f16.f32",
-    "cvt.rm.bf16x2.f32", "cvt.ftz.f64.f16", "cvt.rn.f16x2.f16", "cvt.rna.f16.f32", "cvt.u32", "cvt.rn.f32.e4m3x2",
+    "cvt.rm.bf16x2.f32", "cvt.ftz.f64.f16", "cvt.pack.sat.u16.s32.b32", "cvt.pack.u8.s32.b32",
+    "cvt.rn.f16x2.f16", "cvt.rna.f16.f32", "cvt.u32", "cvt.rn.f32.e4m3x2",
 ])  # fmt: skip
 def test_a_pair_or_rounding_that_ptx_does_not_have_is_not_guessed(opcode: str) -> None:
     assert operation(opcode) is None

@@ -35,7 +35,8 @@ def test_there_are_at_least_200_cases_of_every_family() -> None:
     names = [each.name for each in CASES]
     assert len(names) >= 200
     assert len(set(names)) == len(names)
-    for family in ("fma.", "cvt.", "setp.", "lop3.", "mma.sync.", "ldmatrix.", "stmatrix.", "movmatrix.", "wgmma/"):
+    matrices = ("mma.sync.", "ldmatrix.", "stmatrix.", "movmatrix.", "wgmma/")
+    for family in ("fma.", "cvt.", "setp.", "lop3.", "shfl.", "vote.", "match.", "redux.", "atom.", *matrices):
         assert any(each.startswith(family) for each in names), family
 
 
@@ -51,7 +52,7 @@ def test_every_case_computes_outputs_of_the_declared_shape() -> None:
 def test_every_kernel_is_ptx_that_the_emulator_reads_and_contains_its_instruction() -> None:
     for case in CASES:
         assert parse(case.ptx) is not None
-        opcode = case.name.split("/")[1] if case.name.startswith("wgmma/") else case.name.removesuffix(".pair")
+        opcode = case.name.removeprefix("wgmma/").split("/")[0].removesuffix(".pair").removeprefix("mov.u32.")
         assert opcode.split(".0x")[0] in case.ptx, case.name
 
 

@@ -22,13 +22,19 @@ def check(cases: Sequence[Case]) -> None:
             np.testing.assert_array_equal(got, wanted, err_msg=f"{case.name} {name}")
 
 
-def test_scalar_instructions() -> None:
+def test_scalar_and_warp_instructions() -> None:
     cases = [each for each in all_cases() if not each.name.startswith((*MATRIX, "wgmma/"))]
-    assert len(cases) >= 300
+    assert len(cases) >= 400
     check(cases)
 
 
 def test_matrix_instructions_of_one_warp() -> None:
     cases = [each for each in all_cases() if each.name.startswith(MATRIX)]
     assert len(cases) >= 35
+    check(cases)
+
+
+def test_matrix_instructions_of_a_warpgroup() -> None:
+    cases = [each for each in all_cases() if each.name.startswith("wgmma/")]
+    assert len(cases) >= 40
     check(cases)

@@ -6,9 +6,7 @@ Inputs come from seeds, so only outputs are stored. `make.py` runs the cases on 
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -21,114 +19,14 @@ from advisor.emulator.numbers import Operation, operation, quiet
 from advisor.emulator.operation import WIDTH, unsigned
 from advisor.emulator.wgmma import Descriptor, Major, WarpgroupMma, read_operand, warpgroup_mma
 from tests.emulator.exact import tricky_f32
+from tests.emulator.golden.text import HEADER as HEADER
+from tests.emulator.golden.text import Arrays, Bound, Case, Writer, seed_of
+from tests.emulator.golden.warps import warp_cases
 
-Arrays = dict[str, np.ndarray]
-HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 ELEMENTS = 2048
 
 
-@dataclass(frozen=True)
-class Bound:
-    """How far the chip's result may be from ours: units in the last place, or an absolute, or a relative distance."""
-
-    ulps: int = 0
-    absolute: float = 0.0
-    relative: float = 0.0
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    ptx: str
-    inputs: Arrays
-    outputs: dict[str, tuple[tuple[int, ...], Any]]
-    blocks: int
-    threads: int
-    function: Callable[[Arrays], Arrays]
-    bound: Bound = Bound()
-    kinds: dict[str, str] = field(default_factory=dict)  # of the outputs, where a bound needs them
-
-    def expected(self) -> Arrays:
-        """What the emulator computes."""
-        with quiet():
-            return self.function(self.inputs)
-
-    @property
-    def parameters(self) -> list[str]:
-        return [*self.inputs, *self.outputs]
-
-
-# --- kernels ----------------------------------------------------------------------------------------------------------
-
-
-class Writer:
-    """PTX text of one kernel; registers are declared as they are asked for."""
-
-    def __init__(self, parameters: Sequence[str]) -> None:
-        self.parameters = list(parameters)
-        self.lines: list[str] = []
-        self.counts = {"p": 0, "h": 0, "r": 0, "d": 0}
-        self.shared = ""
-
-    def register(self, width: int) -> str:
-        """A new register of 1, 16, 32 or 64 bits; 8-bit values live in 16-bit ones."""
-        letter = {1: "p", 8: "h", 16: "h", 32: "r", 64: "d"}[width]
-        self.counts[letter] += 1
-        return f"%{letter}{self.counts[letter] - 1}"
-
-    def emit(self, line: str) -> None:
-        self.lines.append(f"    {line}")
-
-    def pointer(self, parameter: str) -> str:
-        base = self.register(64)
-        self.emit(f"ld.param.u64 {base}, [{parameter}];")
-        self.emit(f"cvta.to.global.u64 {base}, {base};")
-        return base
-
-    def address(self, base: str, index: str, size: int) -> str:
-        where = self.register(64)
-        self.emit(f"mad.wide.u32 {where}, {index}, {size}, {base};")
-        return where
-
-    def load(self, width: int, address: str, offset: int = 0) -> str:
-        if width == 1:
-            raw = self.register(16)
-            self.emit(f"ld.global.u8 {raw}, [{address}+{offset}];")
-            predicate = self.register(1)
-            self.emit(f"setp.ne.u16 {predicate}, {raw}, 0;")
-            return predicate
-        to = self.register(width)
-        self.emit(f"ld.global.{'u8' if width == 8 else f'b{width}'} {to}, [{address}+{offset}];")
-        return to
-
-    def store(self, width: int, address: str, value: str, offset: int = 0) -> None:
-        if width == 1:
-            byte = self.register(16)
-            self.emit(f"selp.u16 {byte}, 1, 0, {value};")
-            width, value = 8, byte
-        self.emit(f"st.global.{'u8' if width == 8 else f'b{width}'} [{address}+{offset}], {value};")
-
-    def thread_index(self) -> str:
-        index, block, size = (self.register(32) for _ in range(3))
-        self.emit(f"mov.u32 {index}, %tid.x;")
-        self.emit(f"mov.u32 {block}, %ctaid.x;")
-        self.emit(f"mov.u32 {size}, %ntid.x;")
-        self.emit(f"mad.lo.u32 {index}, {block}, {size}, {index};")
-        return index
-
-    def text(self) -> str:
-        names = {"p": ".pred %p", "h": ".b16 %h", "r": ".b32 %r", "d": ".b64 %d"}
-        declared = [f"    .reg {names[each]}<{count}>;" for each, count in self.counts.items() if count]
-        parameters = ",\n".join(f"    .param .u64 {each}" for each in self.parameters)
-        body = "\n".join([*declared, *([self.shared] if self.shared else []), *self.lines, "    ret;"])
-        return f"{HEADER}.visible .entry kernel(\n{parameters}\n)\n{{\n{body}\n}}\n"
-
-
 # --- scalar instructions ----------------------------------------------------------------------------------------------
-
-
-def seed_of(name: str) -> int:
-    return zlib.crc32(name.encode())
 
 
 def values(kind: str, seed: int, small: bool = False) -> np.ndarray:
@@ -269,7 +167,8 @@ SCALAR_OPCODES = (
     "dp2a.lo.s32.u32", "add.cc.u32", "sub.cc.u32", "addc.cc.u32", "addc.u32", "subc.cc.u32", "mad.lo.cc.u32",
     "madc.hi.u32", "max.s16x2", "max.relu.s16x2", "min.u16x2", "add.u16x2", "szext.clamp.s32", "szext.wrap.u32",
     "bmsk.clamp.b32", "mul24.lo.u32", "and.pred", "or.pred", "xor.pred", "not.pred",
-    *(f"setp.{name}.{kind}" for kind in ("u16", "u32", "s32", "u64", "s64") for name in ("eq", "ne", "lt", "ge")),
+    *(f"setp.{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in (*_WORDS, "u16")),
+    *(f"setp.{name}.{kind}" for kind in ("b16", "b32", "b64") for name in ("eq", "ne")), "selp.u32", "selp.u64",
     *(f"setp.{name}.f32" for name in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "gtu", "num", "nan")),
     "setp.lt.f64", "setp.neu.f16", "setp.lt.bf16", "setp.lt.and.s32", "setp.gt.ftz.f32", "set.lt.u32.f32",
     "set.ge.f32.f32", "selp.b16", "selp.b32", "selp.b64", "selp.f32", "slct.b32.s32", "slct.b32.f32",
@@ -302,6 +201,7 @@ SCALAR_OPCODES = (
     "cvt.u32.u16", "cvt.s32.s16", "cvt.u32.u8", "cvt.s32.s8", "cvt.u16.u32", "cvt.u64.u32", "cvt.s64.s32",
     "cvt.u32.u64",
     "cvt.sat.s8.s32", "cvt.sat.u8.s32", "cvt.sat.u16.u32", "cvt.sat.s32.s64",
+    "cvt.pack.sat.u8.s32.b32", "cvt.pack.sat.s16.s32",
     "testp.normal.f32", "testp.subnormal.f32", "testp.finite.f64",
 )  # fmt: skip
 
@@ -589,16 +489,17 @@ def _descriptor_register(writer: Writer, place: Descriptor, base: str) -> str:
 
 
 def _warpgroup_cases() -> list[Case]:
-    cases = [warpgroup_product(f"m64n{n}k16.f32.bf16.bf16") for n in (8, 32, 128, 192, 256)]
+    cases = [warpgroup_product(f"m64n{n}k16.f32.bf16.bf16") for n in (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)]
     cases += [warpgroup_product("m64n64k16.f32.bf16.bf16", swizzle=each) for each in ("none", "32B", "64B")]
     for each in ("none", "32B", "64B", "128B"):
         cases.append(warpgroup_product("m64n64k16.f32.bf16.bf16", swizzle=each, major_b="MN"))
         cases.append(warpgroup_product("m64n64k16.f32.f16.f16", swizzle=each, major_a="MN"))
-    cases += [warpgroup_product(f"m64n{n}k16.f32.f16.f16") for n in (128, 256)]
+    cases += [warpgroup_product(f"m64n{n}k16.f32.f16.f16") for n in (16, 32, 64, 96, 128, 192, 256)]
     cases += [warpgroup_product("m64n64k16.f16.f16.f16"), warpgroup_product("m64n96k8.f32.tf32.tf32")]
-    cases += [warpgroup_product(f"m64n{n}k8.f32.tf32.tf32") for n in (32, 256)]
+    cases += [warpgroup_product(f"m64n{n}k8.f32.tf32.tf32") for n in (32, 64, 128, 256)]
     cases += [warpgroup_product(f"m64n64k32.f32.{a}.{b}") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
-    cases += [warpgroup_product("m64n128k32.f16.e4m3.e4m3"), warpgroup_product("m64n256k32.f32.e4m3.e4m3")]
+    cases += [warpgroup_product(f"m64n{n}k32.f32.e4m3.e4m3") for n in (32, 128, 192, 256)]
+    cases.append(warpgroup_product("m64n128k32.f16.e4m3.e4m3"))
     cases += [warpgroup_product(f"m64n64k32.s32.{a}.{b}") for a, b in (("s8", "s8"), ("u8", "u8"), ("s8", "u8"))]
     cases += [warpgroup_product("m64n32k32.satfinite.s32.s8.s8"), warpgroup_product("m64n16k256.s32.b1.b1.and.popc")]
     for shape in ("k16.f32.bf16.bf16", "k16.f16.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e4m3.e4m3", "k32.s32.s8.s8"):
@@ -621,4 +522,4 @@ def all_cases() -> tuple[Case, ...]:
     ):
         cases.append(matrix_move(f"{root}.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count))
     cases.append(transpose_case())
-    return (*cases, *_warpgroup_cases())
+    return (*cases, *_warpgroup_cases(), *warp_cases())

@@ -37,11 +37,13 @@ _INTEGER = """add.s32 %r11, %r9, 13; xor.b32 %r12, %r11, %r3; shl.b32 %r13, %r12
 mad.lo.s32 %r9, %r14, 5, %r9; shr.u32 %r15, %r9, 7; or.b32 %r9, %r15, %r9; min.u32 %r16, %r9, 70000;
 setp.gt.u32 %p2, %r16, 100; selp.b32 %r17, %r16, %r9, %p2; sub.s32 %r9, %r17, %r10;"""
 _FLOAT = """fma.rn.f32 %f4, %f1, %f2, %f3; add.f32 %f5, %f4, %f2; mul.f32 %f6, %f5, %f2; max.f32 %f3, %f6, %f2;"""
-_DIVERGENT = """and.b32 %r18, %r0, 3; setp.eq.u32 %p3, %r18, 0; @%p3 bra A{0}; add.s32 %r9, %r9, 3; xor.b32 %r9, %r9, %r0;
+_DIVERGENT = """and.b32 %r18, %r0, 3; setp.eq.u32 %p3, %r18, 0; @%p3 bra A{0};
+add.s32 %r9, %r9, 3; xor.b32 %r9, %r9, %r0;
 bra B{0};
 A{0}: shl.b32 %r19, %r9, 1; add.s32 %r9, %r19, 1;
 B{0}:"""
-_SHARED = """st.shared.u32 [%r6], %r9; bar.sync 0; xor.b32 %r20, %r6, 64; ld.shared.u32 %r21, [%r20]; add.s32 %r9, %r9, %r21;
+_SHARED = """st.shared.u32 [%r6], %r9; bar.sync 0; xor.b32 %r20, %r6, 64; ld.shared.u32 %r21, [%r20];
+add.s32 %r9, %r9, %r21;
 shfl.sync.bfly.b32 %r22, %r9, 1, 31, -1; xor.b32 %r9, %r9, %r22; bar.sync 0;"""
 _GLOBAL = """ld.global.u32 %r23, [%d3]; add.s32 %r9, %r9, %r23; st.global.u32 [%d4], %r9; ld.global.u32 %r24, [%d4];
 xor.b32 %r9, %r9, %r24; st.global.u32 [%d4], %r9;"""

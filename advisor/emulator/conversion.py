@@ -30,6 +30,7 @@ from advisor.emulator.formats import (
     Reals,
     as_real,
     bf16_to_f32,
+    code_values,
     encode,
     encode_ue8m0,
     f32_to_bf16,
@@ -395,12 +396,13 @@ def _from_small_pair(word: Mnemonic, source: str) -> Operation | None:
     kind = _SMALL_PAIRS[source]
     step = 4 if kind == "e2m1" else 8
 
-    def widen(a: Bits) -> Bits:
-        codes = encode(as_real(a, kind), F16)
-        return relu_half(codes, "f16") if word.has("relu") else codes
+    table = encode(code_values(kind), F16)
+    if word.has("relu"):
+        table = relu_half(table, "f16")
+    mask = len(table) - 1
 
     def function(a: Bits) -> Bits:
-        return _pack(widen(a >> a.dtype.type(step)), widen(a), 16, np.uint32)
+        return _pack(table[(a >> a.dtype.type(step)) & mask], table[a & mask], 16, np.uint32)
 
     return Operation(word.opcode, function, (source,), ("f16x2",))
 

@@ -135,6 +135,32 @@ def encode(
     overflow gives infinity, or the largest value where the rounding leads towards zero, or NaN in a format without
     infinity. `random` are the fractions in [0, 1) that rounding `rs` adds before it truncates.
     """
+    if rounding != "rn":
+        return _encode_any(values, layout, rounding, finite=finite, random=random)
+    shift = 52 - layout.mantissa
+    bits = np.ascontiguousarray(values).view(np.int64)
+    magnitude = bits & np.int64((1 << 63) - 1)
+    rounded = (magnitude + (((magnitude >> shift) & 1) + np.int64((1 << (shift - 1)) - 1))) >> shift
+    codes = rounded - np.int64((1023 - layout.bias) << layout.mantissa)
+    codes |= (bits >> 63 & 1) << (layout.bits - 1)
+    smallest, largest = _normal_range(layout)
+    usual = (magnitude >= smallest) & (magnitude <= largest)
+    if np.count_nonzero(usual) != usual.size:
+        rest = ~usual
+        codes[rest] = _encode_any(np.asarray(values)[rest], layout, rounding, finite=finite, random=None)
+    return codes.astype(layout.dtype).reshape(np.shape(values))
+
+
+@lru_cache(maxsize=16)
+def _normal_range(layout: Format) -> tuple[np.int64, np.int64]:
+    """The smallest normal and the largest finite value, as the bits of a float64."""
+    exponent, fraction = layout.largest >> layout.mantissa, layout.largest & ((1 << layout.mantissa) - 1)
+    largest = (exponent - layout.bias + 1023) << 52 | fraction << (52 - layout.mantissa)
+    return np.int64((layout.smallest_exponent + 1023) << 52), np.int64(largest)
+
+
+def _encode_any(values: Reals, layout: Format, rounding: str, *, finite: bool, random: NDArray[Any] | None) -> Bits:
+    """`encode` of any value with any rounding: subnormals, what overflows, what is no number."""
     magnitude = np.abs(values)
     negative = np.signbit(values)
     regular = np.isfinite(values)

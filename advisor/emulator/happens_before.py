@@ -222,7 +222,9 @@ class Order(Clocks):
         view: View | Longs = View.BASE
         if batch.flags & ASYNC:
             fenced = View.ASYNC_SHARED if batch.shadow.space == "shared" else View.ASYNC_GLOBAL
-            view = np.where(flags & ASYNC, View.BASE, fenced)
+            # An operation that has completed is over: one that overwrites what it did needs to come later and no more,
+            # and a relaxed arrival tells that. TMA pipelines give their stages back in this way.
+            view = np.where(flags & ASYNC, View.STARTED if batch.flags & WRITE else View.BASE, fenced)
         bad = np.nonzero(self._unordered(old, batch.rows, view))[0]
         if bad.size:
             self._judge(batch, bad, old[bad], view)
@@ -232,9 +234,12 @@ class Order(Clocks):
         if not old.any():
             return
         single = np.maximum(old, 0)
-        bad = np.nonzero(self._unordered(single, batch.rows, View.READS))[0]
+        view: View | Longs = View.READS
+        if batch.flags & ASYNC:  # as in `_check_writes`
+            view = np.where(self._flags[single] & ASYNC, View.STARTED, View.READS)
+        bad = np.nonzero(self._unordered(single, batch.rows, view))[0]
         if bad.size:
-            self._judge(batch, bad, single[bad], View.READS)
+            self._judge(batch, bad, single[bad], view)
         many = np.nonzero(old < 0)[0]
         if many.size == 0:
             return
@@ -243,9 +248,14 @@ class Order(Clocks):
         for number, first in enumerate(firsts.tolist()):
             members = np.array(self._sets[-int(old[many[first]])], np.int32)
             row = np.full(members.size, batch.rows[many[first]])
-            for member in members[self._unordered(members, row, View.READS)].tolist():
+            views: View | Longs = View.READS
+            if batch.flags & ASYNC:
+                views = np.where(self._flags[members] & ASYNC, View.STARTED, View.READS)
+            for member in members[self._unordered(members, row, views)].tolist():
                 here = many[inverse == number]
-                self._judge(batch, here, np.full(here.size, member, np.int32), View.READS)
+                is_async = bool(batch.flags & ASYNC and self._flags[member] & ASYNC)
+                told = View.STARTED if is_async else View.READS
+                self._judge(batch, here, np.full(here.size, member, np.int32), told)
 
     def _judge(self, batch: _Batch, bad: Longs, old: Ints, view: View | Longs) -> None:
         """Of suspicious pairs, drop the morally strong, those ordered across clusters, and equal values."""

@@ -586,12 +586,38 @@ _PRMT_MODES = {
 }  # selector -> source bytes of d.b0 to d.b3
 
 
+def _permuted(a: Bits, b: Bits, control: int) -> Bits:
+    """`prmt` with one control for all: bytes that stay neighbours move together."""
+    picks = [control >> 4 * place & 15 for place in range(4)]
+    result: Any = (a | b) & np.uint32(0)
+    place = 0
+    while place < 4:
+        source = (a, b)[picks[place] >> 2 & 1]
+        first = picks[place] & 3
+        if picks[place] & 8:
+            sign = (source >> np.uint32(8 * first + 7)) & np.uint32(1)
+            result = result | sign * np.uint32(0xFF << 8 * place)
+            place += 1
+            continue
+        count = 1
+        while place + count < 4 and first + count < 4 and picks[place + count] == picks[place] + count:
+            count += 1
+        mask = np.uint32(((1 << 8 * count) - 1) << 8 * place)
+        moved = source << np.uint32(8 * (place - first)) if place >= first else source >> np.uint32(8 * (first - place))
+        result = result | (moved & mask)
+        place += count
+    return np.asarray(result)
+
+
 def prmt(word: Mnemonic) -> Operation | None:
     mode = word.one_of(_PRMT_MODES)
     if word.types != ("b32",) or mode is None or not word.only(_PRMT_MODES):
         return None
 
     def generic(a: Bits, b: Bits, c: Bits) -> Bits:
+        control = np.asarray(c)
+        if control.size and (control.ndim == 0 or not any(control.strides) or (control == control.flat[0]).all()):
+            return _permuted(a, b, int(control.flat[0]) & 0xFFFF) + (control & np.uint32(0))
         pair = b.astype(np.uint64) << np.uint64(32) | a
         result: Any = np.uint32(0)
         for place in range(4):

@@ -16,7 +16,7 @@ import numpy as np
 from advisor.emulator import numbers
 from advisor.emulator.memory import GLOBAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_START, SHARED_WINDOW
 from advisor.emulator.operation import WIDTH, Operation
-from advisor.emulator.ptx.graph import Block, destination_count
+from advisor.emulator.ptx.graph import Block, destination_count, read, written
 from advisor.emulator.ptx.ir import (
     TYPE_BITS,
     Address,
@@ -82,19 +82,43 @@ class Emitter:
         self.count = 0
         self.at: Instruction | None = None
         self.stored = set(block.stored)
+        self.touched: tuple[dict[int, int], dict[int, int]] = (
+            {},
+            {},
+        )  # register -> first instruction that reads, writes
 
     # --- the frame ----------------------------------------------------------------------------------------------
 
     def instruction(self, index: int, instruction: Instruction) -> None:
         self.at = instruction
+        if self.program.warpgroup_registers:
+            self._note_touches(index, instruction)
         handler = HANDLERS.get(instruction.opcode)
         if handler is not None:
             handler(self, index, instruction)
         elif not inline(self, instruction):
             pure(self, instruction)
 
+    def _note_touches(self, index: int, instruction: Instruction) -> None:
+        """Collects uses of registers that a wgmma may hold; they are reported before the next wgmma instruction."""
+        watched = self.program.warpgroup_registers
+        if instruction.opcode == "wgmma":
+            self._report_touches()
+            return
+        for names, found in ((read(instruction), self.touched[0]), (written(instruction), self.touched[1])):
+            for name in names:
+                if name in watched:
+                    found.setdefault(self.program.register_number(name), index)
+
+    def _report_touches(self) -> None:
+        if any(self.touched):
+            both = ", ".join(repr(tuple(each.items())) for each in self.touched)
+            self.emit(f"M.engine.touch(g, {both})")
+            self.touched = ({}, {})
+
     def finish(self) -> str:
         """The function's text. It gives the guard of a branch, else None."""
+        self._report_touches()
         result = "None"
         terminator = self.block.terminator
         if terminator is not None and terminator.guard is not None and self.block.kind in ("branch", "exit"):

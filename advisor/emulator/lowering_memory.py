@@ -228,10 +228,10 @@ def hint(emitter: Emitter, index: int, instruction: Instruction) -> None:
 # --- asynchronous copies of single threads ----------------------------------------------------------------------------
 
 
-@handles("cp")
 def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
-    if instruction.has("bulk") or "async" not in instruction.qualifiers or instruction.has("mbarrier"):
-        emitter.refuse("bulk and tensor copies are not executed")
+    """`cp.async` without bulk."""
+    if "async" not in instruction.qualifiers:
+        emitter.refuse()
     if instruction.has("commit_group"):
         emitter.emit(f"M.async_commit(g, {emitter.lanes(instruction)})")
         return

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.emulator import fragments, warps
+from advisor.emulator.engine import Engine
 from advisor.emulator.happens_before import Order, Scope, Sem, Shadow, SyncPoint
 from advisor.emulator.lowering_memory import Access
 from advisor.emulator.memory import (
@@ -118,7 +119,6 @@ class Machine:
         self.races = races
         self.order = Order(self.reporter)
         self.order_row: Array = np.zeros(rows, np.int64)
-        self.row_of_order: dict[int, int] = {}
         self.shared_shadow = Shadow("shared", 0, self.shared.bytes.data.size)
         self.global_shadow = Shadow("global", 0, global_memory.bytes.data.size)
         self.cluster_points: list[dict[int, SyncPoint]] = [{} for _ in range(self.cluster_slots)]
@@ -128,6 +128,8 @@ class Machine:
         self.copies: list[_Copy] = []
         self.random = np.random.default_rng(seed)
         self.bytes_moved: Counter[str] = Counter()
+        self.exit_site = -1
+        self.engine = Engine(self)
         self.scheduler = Scheduler(self, seed, scatter)
         self._begin(first)
 
@@ -167,7 +169,8 @@ class Machine:
         self.cluster_live[index] = self.warps * self.ranks
         self.committed[rows] = 0
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
-        self.row_of_order.update(zip(self.order_row[rows].tolist(), rows.tolist(), strict=True))
+        for rank in range(self.ranks):
+            self.engine.begin(first + rank, cluster.serial, rank)
         self.cluster_points[index] = {}
         self.scheduler.cluster_phase[index] = 0
         self.scheduler.row_phase[rows] = 0
@@ -183,6 +186,7 @@ class Machine:
                 index = int(slot) // self.ranks
                 cluster = self.clusters[index]
                 assert cluster is not None
+                self.engine.end(int(slot), np.arange(slot * self.warps, (slot + 1) * self.warps))
                 if self.world.exit_cta(cluster.serial, int(slot) % self.ranks):
                     self.order.retire_cluster(cluster.serial)
                     self.clusters[index] = None
@@ -214,6 +218,9 @@ class Machine:
     def fail(self, group: Group, site: int, code: str, message: str, row: int, lane: int) -> NoReturn:
         """Raises KernelFault for lane `lane` of the group's warp `row`."""
         self.reporter.fail(code, message, self.who(int(group.rows[row])), site, lane)
+
+    def line(self, site: int) -> int:
+        return self.program.instructions[site].line
 
     def refuse(self, instruction: Instruction, why: str) -> NoReturn:
         raise unknown(instruction, why)
@@ -711,6 +718,17 @@ class Machine:
                 if not copy.left.any():
                     self.copies.remove(copy)
 
+    def land_copies(self, g: Group, lanes: Array | None) -> None:
+        """All copies of these threads land, committed or not."""
+        on = np.zeros((self.rows, 32), bool)
+        on[g.rows] = g.lanes() if lanes is None else lanes
+        for copy in list(self.copies):
+            ready = copy.left & on[copy.rows]
+            if ready.any():
+                self._land(copy, ready)
+                if not copy.left.any():
+                    self.copies.remove(copy)
+
     def _land(self, copy: _Copy, lanes: Array) -> None:
         group = copy.group
         to, source = copy.to, copy.source
@@ -745,17 +763,21 @@ class Machine:
     # --- waits for asynchronous work ----------------------------------------------------------------------------
 
     def wait(self, group: Group, block: Block, instruction: Instruction) -> bool:
-        self.refuse(instruction, "")
+        if instruction.opcode != "mbarrier":
+            self.refuse(instruction, "")
+        return self.engine.wait(group, block, instruction)
 
     def reason(self, parked: Parked) -> str:
-        return f"({parked.kind})"
+        return self.engine.reason(parked)
 
     def idle(self) -> bool:
         """No warp can run: lands something that is in flight. False where nothing is."""
         return self.queue.idle() > 0
 
     def finish(self) -> None:
-        """The grid is done."""
+        """The grid is done; what nobody had to wait for lands now."""
+        while self.queue.idle():
+            pass
         for copy in self.copies:
             lane = int(np.argwhere(copy.left)[0][1])
             message = "a cp.async was never waited for before its thread exited"

@@ -88,7 +88,7 @@ class AsyncQueue:
                 if self._random.random() < 0.125:
                     ran += self._stage(each)
         late = self.now - self.patience
-        if self.pending[0].issued <= late:  # in order of issue: the first is the oldest
+        if self.pending and self.pending[0].issued <= late:  # in order of issue: the first is the oldest
             for each in [each for each in self.pending if each.issued <= late]:
                 if each.may_run:
                     ran += self._stage(each)

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from advisor.emulator import lowering_matrix, lowering_memory, lowering_warp
+from advisor.emulator import lowering_async, lowering_matrix, lowering_memory, lowering_warp
 from advisor.emulator.lowering import Emitter, opcodes
 from advisor.emulator.ptx.graph import Block, Graph, build_graph
 from advisor.emulator.ptx.inline import flatten
-from advisor.emulator.ptx.ir import TYPE_BITS, Function, Instruction, Module, Variable
+from advisor.emulator.ptx.ir import TYPE_BITS, Function, Instruction, Module, Variable, Vector, registers_of
 from advisor.emulator.ptx.parser import parse
 from advisor.errors import InputError, RefusedError
 
-EMITTERS = (lowering_matrix, lowering_memory, lowering_warp)
+EMITTERS = (lowering_async, lowering_matrix, lowering_memory, lowering_warp)
 """The modules whose import fills the table of emitters."""
 
 BlockFunction = Callable[..., Any]
@@ -48,6 +48,8 @@ class Program:
         self.dtypes = [_DTYPE[TYPE_BITS[kind]] for kind in self.graph.registers.values()]
         self.constants: dict[str, Any] = {"np": np, "where": np.where, "full": np.full, "some": np.count_nonzero}
         self._names: dict[tuple[object, ...], str] = {}
+        self._numbers: dict[str, int] = {}
+        self.warpgroup_registers = _warpgroup_registers(self.instructions)
         count = len(self.graph.blocks)
         self.whole: list[BlockFunction | None] = [None] * count
         self.masked: list[BlockFunction | None] = [None] * count
@@ -78,6 +80,10 @@ class Program:
             name = self._names[key] = f"k{len(self._names)}"
             self.constants[name] = value
         return name
+
+    def register_number(self, name: str) -> int:
+        """A number for a register, for checks that keep sets of them."""
+        return self._numbers.setdefault(name, len(self._numbers))
 
     def block_function(self, index: int, *, masked: bool) -> BlockFunction:
         cache = self.masked if masked else self.whole
@@ -131,6 +137,18 @@ def _packed(variables: tuple[Variable, ...]) -> tuple[dict[str, int], int]:
         offsets[each.name] = end
         end += each.bytes
     return offsets, end
+
+
+def _warpgroup_registers(instructions: tuple[Instruction, ...]) -> frozenset[str]:
+    """Registers that are accumulators or A operands of a wgmma."""
+    return frozenset(
+        name
+        for each in instructions
+        if each.opcode == "wgmma"
+        for operand in each.operands
+        if isinstance(operand, Vector)
+        for name in registers_of(operand)
+    )
 
 
 def unknown(instruction: Instruction, why: str = "") -> RefusedError:

@@ -127,6 +127,7 @@ class Scheduler:
                 self._step_limit(group)
 
     def _pick(self) -> Group | None:
+        self.machine.queue.tick()
         if self.resting and (not self.ready or self.rested > REST):
             resting, self.resting, self.rested = self.resting, [], 0
             for group in resting:
@@ -286,6 +287,7 @@ class Scheduler:
     # --- the end of threads -------------------------------------------------------------------------------------
 
     def _leave(self, group: Group, block: Block, guard: Array | None) -> None:
+        self.machine.exit_site = block.end
         on = group.lanes()
         gone = on if guard is None else on & guard
         left = on & ~gone

@@ -175,23 +175,33 @@ def from_f32(values: Floats, kind: str) -> Bits:
 
 
 def _fma_half(kind: str) -> Callable[..., Bits]:
+    layout = FORMATS[kind]
+    below = np.uint64((1 << (52 - layout.mantissa)) - 1)
+    half_way = np.uint64(1 << (51 - layout.mantissa))
+    smallest = 2.0**layout.smallest_exponent
+
     def function(a: Bits, b: Bits, c: Bits) -> Bits:
-        total, error = two_sum(as_real(a, kind) * as_real(b, kind), as_real(c, kind))
-        return encode(to_odd(total, error), FORMATS[kind])
+        product, addend = as_real(a, kind) * as_real(b, kind), as_real(c, kind)
+        total: Reals = product + addend
+        risky = (total.view(np.uint64) & below) == half_way
+        if np.count_nonzero(risky) or np.count_nonzero(np.abs(total) < smallest):
+            total = to_odd(*two_sum(product, addend))
+        return encode(total, layout)
 
     return function
 
 
 def _binary_half(root: str, kind: str) -> Callable[..., Bits]:
-    if kind == "f16":  # float32 holds twice the bits and two more: rounding twice is rounding once
-        ufunc: Any = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[root]
+    ufunc: Any = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[root]
+    if kind == "f16" or root != "mul":  # float32 holds twice the bits and two more: rounding twice is rounding once
         return lambda a, b: from_f32(ufunc(to_f32(a, kind), to_f32(b, kind)), kind)
 
     def function(a: Bits, b: Bits) -> Bits:
-        left, right = as_real(a, kind), as_real(b, kind)
-        if root == "mul":
-            return encode(left * right, BF16)
-        return encode(to_odd(*two_sum(left, -right if root == "sub" else right)), BF16)
+        left, right = to_f32(a, kind), to_f32(b, kind)
+        product = np.asarray(left * right)
+        if np.count_nonzero(np.abs(product) < np.float32(2.0**-126)):  # there float32 has rounded
+            return encode(as_real(a, kind) * as_real(b, kind), BF16)
+        return from_f32(product, kind)
 
     return function
 

@@ -617,7 +617,8 @@ def prmt(word: Mnemonic) -> Operation | None:
     def generic(a: Bits, b: Bits, c: Bits) -> Bits:
         control = np.asarray(c)
         if control.size and (control.ndim == 0 or not any(control.strides) or (control == control.flat[0]).all()):
-            return _permuted(a, b, int(control.flat[0]) & 0xFFFF) + (control & np.uint32(0))
+            chosen = _permuted(a, b, int(control.flat[0]) & 0xFFFF)
+            return np.broadcast_to(chosen, np.broadcast_shapes(chosen.shape, control.shape))
         pair = b.astype(np.uint64) << np.uint64(32) | a
         result: Any = np.uint32(0)
         for place in range(4):

@@ -253,6 +253,13 @@ def test_byte_permutes_pick_replicate_and_extend_signs() -> None:
     a, b = [0x33221100], [0x77665584]
     assert run("prmt.b32", a, b, [0x7531])[0] == 0x77553311
     assert run("prmt.b32", a, b, [0x000C])[0] == 0x000000FF
+    rng = np.random.default_rng(6)
+    first, second = (rng.integers(0, 1 << 32, (2, 32), dtype=np.uint32) for _ in range(2))
+    controls = rng.integers(0, 1 << 16, (2, 32), dtype=np.uint32)
+    each_its_own = run("prmt.b32", first, second, controls)
+    for at in np.ndindex(2, 32):  # one control for a whole register is another way through
+        assert run("prmt.b32", first, second, controls[at])[at] == each_its_own[at]
+    assert run("prmt.b32", first, second, np.full((2, 32), 0x5410)).tolist() == (first & 0xFFFF | second << 16).tolist()
     modes = {"f4e": 0x84332211, "b4e": 0x66770011, "rc8": 0x11111111, "ecl": 0x33221111, "ecr": 0x11111100,
              "rc16": 0x33223322}  # fmt: skip
     for mode, wanted in modes.items():

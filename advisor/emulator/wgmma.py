@@ -6,7 +6,7 @@ along M or N at one k (MN-major). Addresses are offsets in the CTA's own shared 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -253,13 +253,28 @@ class Mismatch(NamedTuple):
     text: str
 
 
-def mismatch(descriptor: Descriptor, extent: int, major: Major, kind: str, boxes: Sequence[TileBox]) -> Mismatch | None:
+def mismatch(descriptor: Descriptor, extent: int, major: Major, kind: str, boxes: Iterable[TileBox]) -> Mismatch | None:
     """The first chunk of the operand that is not the element of the tile that its neighbours say it is, or None.
 
     Inside one box, one step along M or N must be one step in the box, and one step along K too. Where several boxes
     make up a tile, each is held to that on its own: how boxes follow each other is the kernel's affair. Chunks outside
     every box (written by other means) are not judged, unless the operand runs out of a box that it has begun.
     """
+    first, last = _span(descriptor, extent, major, kind)
+    near = tuple(box for box in boxes if box.start <= last and box.end > first)
+    return _mismatch(descriptor, extent, major, kind, near) if near else None
+
+
+@lru_cache(maxsize=1024)
+def _span(descriptor: Descriptor, extent: int, major: Major, kind: str) -> tuple[int, int]:
+    offsets = descriptor.chunks(extent, major, kind)
+    return int(offsets.min()), int(offsets.max())
+
+
+@lru_cache(maxsize=1024)  # a main loop reads the same few stages again and again
+def _mismatch(
+    descriptor: Descriptor, extent: int, major: Major, kind: str, boxes: tuple[TileBox, ...]
+) -> Mismatch | None:
     offsets = descriptor.chunks(extent, major, kind)
     shape = offsets.shape
     first_axis, second_axis = np.indices(shape)

@@ -5,16 +5,20 @@ The outputs of a chip are not here: `golden/make.py` writes them.
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from advisor.emulator.ptx.parser import parse
+from advisor.runtime import Device
+from advisor.runtime.driver import Api, initialise
 from tests.emulator.exact import f32
 from tests.emulator.golden.cases import Bound, all_cases
 from tests.emulator.golden.compare import beyond, differences, fingerprint, key
-from tests.emulator.golden.make import resolved
+from tests.emulator.golden.make import resolved, run_case
+from tests.runtime.fake_driver import FakeDriver
 
 CASES = all_cases()
 
@@ -63,6 +67,32 @@ def test_a_launch_passes_the_buffers_in_the_order_of_the_parameters() -> None:
         declared = [line.split()[-1].rstrip(",") for line in case.ptx.splitlines() if line.strip().startswith(".param")]
         assert declared == case.parameters
         assert launch.block[0] * launch.grid_blocks[0] >= 32
+
+
+def test_the_program_brings_back_what_a_chip_computes() -> None:
+    """A driver in Python stands for the chip: it computes one case after the other, and one of them wrongly."""
+    driver = FakeDriver()
+    device = Device(initialise(Api(driver)), 0)
+    waiting = iter(CASES)
+
+    def launched(values: list[bytes], config: object) -> None:
+        case = next(waiting)
+        addresses = dict(zip(case.parameters, (int.from_bytes(each, "little") for each in values), strict=True))
+        for name, array in case.inputs.items():
+            assert ctypes.string_at(addresses[name], array.nbytes) == array.tobytes(), case.name
+        for name, array in case.expected().items():
+            data = array ^ array.dtype.type(case.name == "brev.b32")
+            ctypes.memmove(addresses[name], data.tobytes(), data.nbytes)
+
+    driver.kernels["kernel"] = launched
+    wrong = []
+    for case in CASES:
+        driver.parameter_sizes = [8] * len(case.parameters)
+        found = run_case(device, case)
+        if any((found[name] != wanted).any() for name, wanted in case.expected().items()):
+            wrong.append(case.name)
+    assert wrong == ["brev.b32"]
+    assert not driver.memory
 
 
 def test_outputs_that_agree_give_no_difference(tmp_path: Path) -> None:

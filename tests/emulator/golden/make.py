@@ -53,19 +53,23 @@ def run_case(device: Device, case: Case) -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
+def record(device: Device, output: Path) -> list[str]:
+    """Stores the outputs of all cases, and says where they differ from the emulator's."""
+    stored: dict[str, Any] = {KEY_CHIP: np.array(f"{device.info.name}, driver {device.info.driver}")}
+    for case in all_cases():
+        for name, array in run_case(device, case).items():
+            stored[key(case, name)] = array
+    np.savez_compressed(output, **stored)
+    return differences(output)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
     output: Path = parser.parse_args(arguments).output
-    stored: dict[str, Any] = {}
     with open_device(0) as device:
-        stored[KEY_CHIP] = np.array(f"{device.info.name}, driver {device.info.driver}")
-        for case in all_cases():
-            for name, array in run_case(device, case).items():
-                stored[key(case, name)] = array
-    np.savez_compressed(output, **stored)
-    for line in differences(output):
-        sys.stdout.write(f"{line}\n")
+        for line in record(device, output):
+            sys.stdout.write(f"{line}\n")
     return 0
 
 

@@ -65,7 +65,7 @@ class Group:
         return Group(self.rows[which], mask, self.block, self.join)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Parked:
     """A group that stands at an instruction, with what it waits for: one number for each row."""
 
@@ -112,7 +112,7 @@ class Scheduler:
                 self._ask_again()
             group = self._pick()
             if group is None:
-                if self.machine.start_clusters():
+                if self.woken or self.machine.start_clusters():
                     continue
                 if self.machine.idle():
                     self.woken = True

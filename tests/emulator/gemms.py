@@ -68,8 +68,11 @@ class Gemm:
     def launch(self, case: Case) -> ResolvedLaunch:
         return resolved(self.problem, self.spec, case, self.target)
 
-    def run(self, case: Case, inputs: Mapping[str, Any], **options: Any) -> Outcome:
-        launch = self.launch(case)
+    def run(
+        self, case: Case, inputs: Mapping[str, Any], *, shape: Mapping[str, Any] | None = None, **options: Any
+    ) -> Outcome:
+        """`shape` replaces fields of the resolved launch."""
+        launch = self.launch(case).model_copy(update=shape)
         given = {name: each for name, each in inputs.items() if name in launch.buffers and name != "D"}
         return run(self.program, launch, inputs=given, **options)
 

@@ -92,7 +92,8 @@ def test_integers_become_floats_rounded_once(result: str, kind: str, rounding: s
     codes = np.concatenate([codes, codes >> codes.dtype.type(bits // 2), codes & ~codes.dtype.type(0xFF), edges])
     if bits == 64:
         half_way = (np.uint64(1 << 63) | (codes & np.uint64(0xFF << 40)) | np.uint64(1 << 39)) + (codes & np.uint64(1))
-        codes = np.concatenate([codes, half_way])
+        above = [1 << at | 1 << at - 24 | 1 for at in range(53, 64)]  # half way between two f32, and one more
+        codes = np.concatenate([codes, half_way, np.array(above, np.uint64)])
     layout = F64 if result == "f64" else FORMATS[result]
     got = run(f"cvt.{rounding}.{result}.{kind}", codes)
     for code, found in zip(codes.tolist(), got.tolist(), strict=True):

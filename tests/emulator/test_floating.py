@@ -119,6 +119,8 @@ def test_f64_zeros_take_the_sign_that_the_operands_and_the_rounding_give() -> No
     one, minus = np.array([1.0]).view(np.uint64), np.array([-1.0]).view(np.uint64)
     assert run("add.rm.f64", one, minus)[0] == 1 << 63
     assert run("add.rz.f64", one, minus)[0] == 0
+    negative_zero = np.array([-0.0]).view(np.uint64)
+    assert run("fma.rn.f64", negative_zero, one, negative_zero)[0] == 1 << 63
     tiny, negative, nothing = (np.array([each]).view(np.uint64) for each in (1e-200, -1e-200, 0.0))
     assert run("fma.rn.f64", tiny, negative, nothing)[0] == 1 << 63  # below the range, not an exact zero
     assert run("fma.rp.f64", tiny, negative, nothing)[0] == 1 << 63

@@ -221,6 +221,8 @@ def test_a_descriptor_of_the_tile_is_accepted_and_each_wrong_field_is_not(major:
     assert mismatch(wrong_swizzle, 128, major, "bf16", boxes) is not None
     assert mismatch(wrong_stride, 128, major, "bf16", boxes) is not None
     assert mismatch(wrong_start, 128, major, "bf16", boxes) is not None
+    wrong_phase = Descriptor(good.start, good.leading_bytes, good.stride_bytes, 1, swizzle, 0)
+    assert mismatch(wrong_phase, 128, major, "bf16", boxes) is not None
     if major == "K":  # rows of k read as a K-major operand are the geometry of another tile: only its values are wrong
         found = mismatch(good, 128, "MN", "bf16", boxes)
         assert found is not None

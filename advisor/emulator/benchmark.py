@@ -1,6 +1,6 @@
 """How fast the emulator is: committed kernels of scalar, divergent, memory and barrier code. Imports its own room.
 
-Rates are warp instructions per second of one process with every check on. `python tests/emulator/benchmark.py` prints
+Rates are warp instructions per second of one process with every check on. `python -m tests.emulator.benchmark` prints
 them beside what is asked for.
 """
 

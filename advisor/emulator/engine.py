@@ -159,7 +159,8 @@ class Engine:
 
     def _lanes(self, g: Group, lanes: Array | None) -> Iterator[tuple[int, int]]:
         on = g.lanes() if lanes is None else lanes
-        yield from np.argwhere(on).tolist()
+        rows, lanes_on = np.nonzero(on)
+        yield from zip(rows.tolist(), lanes_on.tolist(), strict=True)
 
     def _by(self, g: Group, index: int, site: int, lane: int | None) -> By:
         return By(int(self.machine.order_row[g.rows[index]]), site, lane)

@@ -1,4 +1,4 @@
-"""Faults seeded into the project's own Hopper kernels, one edit each, are named; the kernels as they are stay silent."""
+"""Faults seeded into the Hopper kernels, one edit each, are named; the kernels as they are stay silent."""
 
 from __future__ import annotations
 

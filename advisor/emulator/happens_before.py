@@ -169,7 +169,12 @@ class Order(Clocks):
     def _warp_records(self, rows: Longs, pc: int, flags: int) -> Ints:
         cached = self._cached.get((pc, flags))
         epochs = self.epoch[rows]
-        if cached is not None and np.array_equal(cached[0], rows) and np.array_equal(cached[1], epochs):
+        if (
+            cached is not None
+            and np.array_equal(cached[0], rows)
+            and np.array_equal(cached[1], epochs)
+            and np.array_equal(self._cluster[cached[2]], self.cluster_of[rows])  # rows are used again
+        ):
             return cached[2]
         records = self._new_records(
             self.cluster_of[rows], self.own[rows], epochs, self.rank_of[rows], pc, flags, rows.size

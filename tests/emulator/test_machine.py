@@ -269,3 +269,9 @@ def test_a_failed_assertion_stops_the_kernel():
         execute("setp.eq.u32 %p1, %r0, 37; @%p1 trap; ret;")
     assert caught.value.code == "EMU_TRAP"
     assert (caught.value.finding.place.warp, caught.value.finding.place.lane) == (1, 5)
+
+
+def test_clusters_that_take_over_a_slot_have_nothing_to_do_with_those_before():
+    shape = launch(64, 12, 2, dynamic=200_000)
+    found = results(CLUSTER, shape, declarations=BOX, busy_sms=130)  # two SMs are left: one cluster at a time
+    assert (found == (np.arange(12 * 64) ^ 64)).all()

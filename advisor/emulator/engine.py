@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.emulator import numbers
 from advisor.emulator.async_groups import AsyncGroups, Member
-from advisor.emulator.happens_before import AsyncOperation, Scope, Sem
+from advisor.emulator.happens_before import AsyncOperation, Scope, Sem, Shadow
 from advisor.emulator.mbarrier import BarrierUnit, By
 from advisor.emulator.memory import (
     GLOBAL_BASE,
@@ -34,6 +34,7 @@ from advisor.emulator.ptx.ir import Address, Instruction, Register, Sink
 from advisor.emulator.tensor_map import IMAGE_BYTES, DataType, Swizzle, TensorMap, transfer_violations
 from advisor.emulator.wgmma import CHUNK, Descriptor, Major, TileBox, WarpgroupMma, mismatch, operand_from_chunks
 from advisor.emulator.wgmma_registers import WgmmaRegisters
+from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.emulator.machine import Machine
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _LOCAL = (1 << RANK_SHIFT) - 1
+_BLANK = TensorMap(DataType.UINT8, 0, (1,), (), (1,), (1,))
 _REDUCED = {
     DataType.UINT32: "u32",
     DataType.INT32: "s32",
@@ -388,6 +390,69 @@ class Engine:
             )
             machine.fail(g, form.site, "EMU_TENSOR_COPY", what, index, lane)
         return found
+
+    def replace_field(
+        self,
+        g: Group,
+        site: int,
+        space: str,
+        place: Array,
+        field: str,
+        ordinal: int,
+        value: Array,
+        lanes: Array | None,
+    ) -> None:
+        """`tensormap.replace`. A map starts as 128 zero bytes, or as a copy of another one."""
+        machine = self.machine
+        for index, lane in self._lanes(g, lanes):
+            memory, shadow, start = self._image_place(g, index, lane, site, space, int(place[index, lane]))
+            image = memory.data[start : start + IMAGE_BYTES]
+            held = TensorMap.from_image(image.tobytes()) if image.any() else _BLANK
+            if held is None:
+                machine.fail(g, site, "EMU_TENSOR_COPY", "no tensor map is at this address", index, lane)
+            self._one_access(g, index, site, shadow, start, write=True)
+            try:
+                made = held.replaced(field, int(value[index, lane]), ordinal)
+            except InputError as error:
+                machine.fail(g, site, error.code, error.message, index, lane)
+            image[:] = np.frombuffer(made.image(), np.uint8)
+            memory.written[start : start + IMAGE_BYTES] = 1
+
+    def publish_map(self, g: Group, site: int, to: Array, source: Array, scope: str, lanes: Array | None) -> None:
+        """`tensormap.cp_fenceproxy`: one copy of 128 bytes for the warp, and the release of the tensormap proxy."""
+        machine = self.machine
+        on = g.lanes() if lanes is None else lanes
+        for index in np.flatnonzero(on.any(axis=1)).tolist():
+            lane = int(on[index].argmax())
+            taken, read, start = self._image_place(g, index, lane, site, "shared", int(source[index, lane]))
+            given, written, end = self._image_place(g, index, lane, site, "global", int(to[index, lane]))
+            self._one_access(g, index, site, read, start, write=False)
+            self._one_access(g, index, site, written, end, write=True)
+            given.data[end : end + IMAGE_BYTES] = taken.data[start : start + IMAGE_BYTES]
+            given.written[end : end + IMAGE_BYTES] = 1
+            row = machine.order_row[g.rows[index : index + 1]]
+            machine.order.fence_proxy_tensormap(row, Sem.RELEASE, Scope[scope.upper()])
+
+    def _image_place(
+        self, g: Group, index: int, lane: int, site: int, space: str, address: int
+    ) -> tuple[Bytes, Shadow, int]:
+        """The memory that holds a tensor map, its shadow, and where the map is: at a multiple of 64 bytes."""
+        machine = self.machine
+        if address % 64:
+            message = f"a tensor map at {address:#x}, which is no multiple of 64"
+            machine.fail(g, site, "EMU_MISALIGNED", message, index, lane)
+        places = np.arange(address, address + IMAGE_BYTES, 16)
+        if space == "shared":
+            slot = self._slot(g, index, address, site, lane)
+            offsets = self._shared_offsets(g, index, lane, site, slot, places & _LOCAL, 16)
+            return machine.shared.bytes, machine.shared_shadow, int(offsets[0])
+        offsets = self._global_offsets(g, index, lane, site, places, 16)
+        return machine.globals.bytes, machine.global_shadow, int(offsets[0])
+
+    def _one_access(self, g: Group, index: int, site: int, shadow: Shadow, start: int, *, write: bool) -> None:
+        if self.machine.races:
+            row = self.machine.order_row[g.rows[index : index + 1]]
+            self.machine.order.access(shadow, row, np.array([[start]]), IMAGE_BYTES, site, write=write)
 
     def _transfer(self, form: TensorCopy, tensor: TensorMap, where: list[int], address: int) -> Any:
         if form.four_rows:

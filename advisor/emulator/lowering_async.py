@@ -133,6 +133,41 @@ def _tensor_copy(emitter: Emitter, index: int, instruction: Instruction) -> None
     emitter.emit(f"M.engine.tensor_copy(g, {form}, {descriptor}, {where}, {place}, {barrier}, {mask}, {lanes})")
 
 
+_FIELDS = """global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout swizzle_mode
+swizzle_atomicity fill_mode"""
+_WITH_ORDINAL = frozenset({"box_dim", "global_dim", "global_stride", "element_stride"})
+
+
+@handles("tensormap")
+def tensor_map(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    """Maps that a kernel makes: replaced field by field in shared memory, then copied out with a release."""
+    lanes = emitter.lanes(instruction)
+    if instruction.has("cp_fenceproxy"):
+        known = "cp_fenceproxy global shared::cta tensormap::generic release gpu cta cluster sys sync aligned"
+        emitter.only(instruction, frozenset(known.split()))
+        to, source = instruction.operands[:2]
+        assert isinstance(to, Address)
+        assert isinstance(source, Address)
+        places = f"{emitter.address(to, 64)}, {emitter.address(source, 32)}"
+        scope = next(each for each in instruction.qualifiers if each in ("gpu", "cta", "cluster", "sys"))
+        emitter.emit(f"M.engine.publish_map(g, {index}, {places}, {scope!r}, {lanes})")
+        return
+    emitter.only(
+        instruction, "replace", "tile", "b1024", "b32", "b64", "global", "shared::cta", frozenset(_FIELDS.split())
+    )
+    field = next((each for each in instruction.qualifiers if each in _FIELDS.split()), "")
+    address, *rest = instruction.operands
+    assert isinstance(address, Address)
+    space = "shared" if instruction.has("shared::cta") else "global"
+    ordinal = 0
+    if field in _WITH_ORDINAL:
+        first = rest.pop(0)
+        ordinal = first.value if isinstance(first, Immediate) else -1
+    value = _number(emitter, rest[0], instruction.qualifiers[-1])
+    place = emitter.address(address, 32 if space == "shared" else 64)
+    emitter.emit(f"M.engine.replace_field(g, {index}, {space!r}, {place}, {field!r}, {ordinal}, {value}, {lanes})")
+
+
 def _bulk_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     known = "async bulk global mbarrier::complete_tx::bytes bulk_group multicast::cluster"
     emitter.only(instruction, frozenset(known.split()), _SHARED, HINTS)

@@ -332,11 +332,10 @@ class Machine:
             return [np.zeros(address.shape, UNSIGNED[a.width])] * a.count
         try:
             offset, whole = self.globals.offsets(address, a.size, mask, a.site)
-            found = gather(self.globals.bytes, offset, a.width, a.count, mask, not whole)
+            self._seen(g, a, self.global_shadow, offset, mask, reads=True)
+            return gather(self.globals.bytes, offset, a.width, a.count, mask, not whole)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
-        self._seen(g, a, self.global_shadow, offset, mask, reads=True)
-        return found
 
     def store_global(self, g: Group, a: Access, address: Array, values: list[Array], mask: Array | None) -> None:
         if mask is not None and not np.count_nonzero(mask):
@@ -353,11 +352,10 @@ class Machine:
             return [np.zeros(address.shape, UNSIGNED[a.width])] * a.count
         try:
             offset = self._shared(g, a, address, mask)
-            found = gather(self.shared.bytes, offset, a.width, a.count, mask, True)
+            self._seen(g, a, self.shared_shadow, offset, mask, reads=True)
+            return gather(self.shared.bytes, offset, a.width, a.count, mask, True)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
-        self._seen(g, a, self.shared_shadow, offset, mask, reads=True)
-        return found
 
     def store_shared(self, g: Group, a: Access, address: Array, values: list[Array], mask: Array | None) -> None:
         if mask is not None and not np.count_nonzero(mask):

@@ -1,0 +1,188 @@
+"""mbarriers, bulk and tensor copies in small kernels, under every policy; faults beside their silent twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.emulator import KernelFault
+from advisor.records.launch import ScratchParam
+from tests.emulator.kernels import REGISTERS, THREAD, execute, launch, results
+
+POLICIES = ["eager", "lazy", "random", "adversarial"]
+SHARED = """
+.shared .align 128 .b8 stage[1024];
+.shared .align 128 .b8 image[128];
+.shared .align 8 .b64 bar;
+"""
+ADDRESSES = """
+    .reg .b32 %s<16>; .reg .b64 %q<8>;
+    mov.u32 %s0, stage; mov.u32 %s1, bar; shl.b32 %s2, %r0, 2; add.s32 %s3, %s0, %s2; setp.eq.u32 %p0, %r0, 0;
+"""
+INIT = "@%p0 mbarrier.init.shared::cta.b64 [%s1], 1; fence.proxy.async.shared::cta; bar.sync 0;"
+LOAD = """
+    @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s1], 256;
+    @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%s0], [%d0], 256, [%s1];
+"""
+WAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s1], 0; @!%p1 bra W;"
+READ = "ld.shared.u32 %r9, [%s3]; st.global.u32 [%d4], %r9; ret;"
+WRITE = "st.shared.u32 [%s3], %r3;"
+STORE = "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d1], [%s0], 256; @%p0 cp.async.bulk.commit_group;"
+INDEX = np.arange(64)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("wait", [WAIT, WAIT.replace("try_wait", "test_wait")])
+def test_a_bulk_load_signals_its_mbarrier(policy, wait):
+    found = results(ADDRESSES + INIT + LOAD + wait + READ, declarations=SHARED, async_policy=policy)
+    assert (found == INDEX).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_wait_by_the_state_of_an_arrival(policy):
+    body = f"""{ADDRESSES} @%p0 mbarrier.init.shared::cta.b64 [%s1], 64; bar.sync 0; {WRITE}
+        mbarrier.arrive.shared::cta.b64 %q1, [%s1]; mbarrier.pending_count.b64 %s5, %q1;
+        W: mbarrier.try_wait.shared::cta.b64 %p1, [%s1], %q1; @!%p1 bra W;
+        xor.b32 %s4, %s3, 128; ld.shared.u32 %r9, [%s4]; st.global.u32 [%d4], %r9; ret;"""
+    assert (results(body, declarations=SHARED, async_policy=policy) == INDEX ^ 32).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_bulk_store_writes_what_was_there_when_it_was_issued(policy):
+    body = f"""{ADDRESSES} {WRITE} fence.proxy.async.shared::cta; bar.sync 0; {STORE}
+        @%p0 cp.async.bulk.wait_group.read 0; bar.sync 0; st.shared.u32 [%s3], 7;
+        @%p0 cp.async.bulk.wait_group 0; ret;"""
+    assert (results(body, declarations=SHARED, async_policy=policy) == INDEX).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_bulk_copy_to_every_cta_of_a_cluster(policy):
+    body = f"""{ADDRESSES} {INIT} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        mov.u32 %s6, %cluster_ctarank; setp.eq.u32 %p3, %s6, 0; mov.b16 %h1, 3;
+        @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s1], 256;
+        and.pred %p4, %p3, %p0;
+        @%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+            [%s0], [%d0], 256, [%s1], %h1;
+        {WAIT} ld.shared.u32 %r9, [%s3]; st.global.u32 [%d4], %r9;
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ret;"""
+    found = results(body, launch(64, 2, 2), declarations=SHARED, async_policy=policy)
+    assert (found == np.tile(INDEX, 2)).all()
+
+
+MAKE_MAP = """
+    mov.u32 %s7, image; setp.lt.u32 %p5, %r0, 32; shl.b32 %s8, %r0, 2; add.s32 %s9, %s7, %s8;
+    @%p5 st.shared.b32 [%s9], 0; @!%p5 bra MADE; bar.warp.sync -1; cvt.u64.u32 %q2, %s7; ld.param.u64 %q3, [scratch];
+    @!%p0 bra COPY;
+    tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%q2], %d0;
+    tensormap.replace.tile.rank.shared::cta.b1024.b32 [%q2], 1;
+    tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%q2], 0, 8;
+    tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%q2], 1, 8;
+    tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%q2], 0, 16;
+    tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%q2], 1, 4;
+    tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%q2], 0, 64;
+    tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%q2], 0, 1;
+    tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%q2], 1, 1;
+    tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%q2], 2;
+    COPY: bar.warp.sync -1;
+    tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%q3], [%q2], 128;
+    FENCE
+    MADE: bar.sync 0; ld.param.u64 %q3, [scratch];
+"""
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%q3], 128;"
+TENSOR = """
+    @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s1], 256; mov.u32 %s10, 8; mov.u32 %s11, 0;
+    @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+        [%s0], [%q3, {%s10, %s11}], [%s1];
+"""
+
+
+def with_map(body: str, policy: str) -> np.ndarray:
+    from advisor.emulator import run
+
+    text = f""".version 8.6
+.target sm_90a
+.address_size 64
+{SHARED}
+.visible .entry kernel(.param .u64 in, .param .u64 out, .param .u64 scratch)
+{{ {REGISTERS} {THREAD} {body} }}"""
+    shape = launch()
+    params = [*shape.params[:2], ScratchParam(name="scratch", bytes=128, align=128)]
+    return run(text, shape.model_copy(update={"params": params}), async_policy=policy).typed("OUT")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_tensor_map_that_the_kernel_makes(policy):
+    body = ADDRESSES + INIT + MAKE_MAP.replace("FENCE", ACQUIRE) + TENSOR + WAIT + READ
+    found = with_map(body, policy).reshape(8, 8)
+    wanted = np.zeros((8, 8), int)
+    wanted[:4] = INDEX.reshape(4, 16)[:, 8:]  # rows below the tensor are filled with zeros
+    assert (found == wanted).all()
+
+
+def test_a_tensor_map_used_without_its_acquire_is_named():
+    with pytest.raises(KernelFault) as caught:
+        with_map(ADDRESSES + INIT + MAKE_MAP.replace("FENCE", "") + TENSOR + WAIT + READ, "random")
+    assert caught.value.code == "EMU_TENSOR_MAP_FENCE"
+
+
+PREPARED = ADDRESSES + INIT
+FAULTS = {
+    "a barrier that was never initialised": (
+        "EMU_BARRIER_UNINITIALIZED",
+        ADDRESSES + "bar.sync 0;" + LOAD + WAIT + READ,
+        PREPARED + LOAD + WAIT + READ,
+    ),
+    "data read before its phase": ("EMU_DATA_RACE", PREPARED + LOAD + READ, PREPARED + LOAD + WAIT + READ),
+    "more bytes than come": (
+        "EMU_DEADLOCK",
+        PREPARED + LOAD.replace("256;", "272;") + WAIT + READ,
+        PREPARED + LOAD + WAIT + READ,
+    ),
+    "an exit with a copy on its way": (
+        "EMU_ASYNC_AT_EXIT",
+        PREPARED + LOAD + "ret;",
+        PREPARED + LOAD + WAIT + "ret;",
+    ),
+    "an arrival too many": (
+        "EMU_BARRIER_OVERRUN",
+        PREPARED + "mbarrier.arrive.shared::cta.b64 _, [%s1], 2; ret;",
+        PREPARED + "@%p0 mbarrier.arrive.shared::cta.b64 _, [%s1], 1; ret;",
+    ),
+    "a store without a proxy fence": (
+        "EMU_DATA_RACE",
+        ADDRESSES + WRITE + "bar.sync 0;" + STORE + "@%p0 cp.async.bulk.wait_group 0; ret;",
+        ADDRESSES
+        + WRITE
+        + "fence.proxy.async.shared::cta; bar.sync 0;"
+        + STORE
+        + "@%p0 cp.async.bulk.wait_group 0; ret;",
+    ),
+    "a bulk copy of an odd size": (
+        "EMU_MISALIGNED",
+        PREPARED + LOAD.replace("[%d0], 256", "[%d0], 250") + WAIT + READ,
+        PREPARED + LOAD + WAIT + READ,
+    ),
+    "a tensor copy from what is no tensor map": (
+        "EMU_TENSOR_COPY",
+        PREPARED
+        + "mov.u64 %q3, %d0; mov.u32 %s10, 0; @%p0 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::"
+        + "complete_tx::bytes [%s0], [%q3, {%s10}], [%s1]; ret;",
+        PREPARED + LOAD + WAIT + READ,
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", ["lazy", "adversarial"])
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_the_fault_is_named_and_its_twin_is_silent(name, policy):
+    code, broken, correct = FAULTS[name]
+    with pytest.raises(KernelFault) as caught:
+        execute(broken, declarations=SHARED, async_policy=policy)
+    assert caught.value.code == code
+    assert execute(correct, declarations=SHARED, async_policy=policy).warnings == ()
+
+
+def test_a_deadlock_tells_the_state_of_the_barrier():
+    with pytest.raises(KernelFault) as caught:
+        execute(PREPARED + LOAD.replace("256;", "272;") + WAIT + READ, declarations=SHARED)
+    assert "tx-count 16" in str(caught.value)

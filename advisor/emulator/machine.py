@@ -696,6 +696,7 @@ class Machine:
         if policy == "eager" or (policy == "random" and self.random.random() < 0.5):
             self._land(copy, copy.left)
         else:
+            copy.keep()
             self.copies.append(copy)
 
     def async_commit(self, g: Group, lanes: Array | None) -> None:
@@ -842,6 +843,13 @@ class _Copy:
         self.kept = kept
         self.left: Array = group.lanes() if mask is None else mask
         self.number = number
+
+    def keep(self) -> None:
+        """The operands outlive the block: they may be registers, which are written again."""
+        self.place = self.place.copy()
+        self.address = self.address.copy()
+        self.kept = None if self.kept is None else self.kept.copy()
+        self.left = self.left.copy()
 
 
 def _lanes_below(n: int, count: int) -> Array:

@@ -225,6 +225,17 @@ def test_copies_of_threads_land_by_their_wait(policy):
     assert (found == ((values + np.where(I64 < 32, I64, 0)) & 0xFFFFFFFF)).all()
 
 
+@pytest.mark.parametrize("policy", ["eager", "lazy", "random", "adversarial"])
+def test_a_copy_keeps_its_addresses_although_their_registers_change(policy):
+    declarations = ".shared .align 16 .b8 stage[256];"
+    body = f"""
+        .reg .b32 %s<6>; mov.u32 %s1, stage; shl.b32 %s2, %r0, 2; add.s32 %s1, %s1, %s2; mov.u64 %d8, %d3; bar.sync 0;
+        cp.async.ca.shared.global [%s1], [%d8], 4; cp.async.commit_group; bar.sync 0;
+        mov.u64 %d8, 0; mov.u32 %s4, %s1; mov.u32 %s1, 0; bar.sync 0;
+        cp.async.wait_all; ld.shared.u32 %r9, [%s4]; add.s64 %d4, %d4, %d8; add.s32 %r9, %r9, %s1; {STORE}"""
+    assert (results(body, declarations=declarations, async_policy=policy) == I64).all()
+
+
 def test_spinning_threads_see_what_others_write():
     body = """
         setp.eq.u32 %p1, %r0, 0; @%p1 bra WRITER;

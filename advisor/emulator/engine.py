@@ -27,6 +27,7 @@ from advisor.emulator.memory import (
     UNSIGNED,
     AccessFault,
     Bytes,
+    Update,
 )
 from advisor.emulator.policy import Pending
 from advisor.emulator.ptx.graph import Block
@@ -37,6 +38,7 @@ from advisor.emulator.wgmma_registers import WgmmaRegisters
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
+    from advisor.emulator.lowering_memory import Access
     from advisor.emulator.machine import Machine
     from advisor.emulator.scheduler import Group, Parked
 
@@ -689,6 +691,66 @@ class Engine:
 
         machine.bytes_moved["bulk load"] += count
         machine.queue.submit([read, write], f"bulk copy at line {machine.line(form.site)}")
+
+    # --- stores of single threads -------------------------------------------------------------------------------
+
+    def remote_store(
+        self,
+        g: Group,
+        access: Access,
+        place: Array,
+        barrier: Array,
+        values: list[Array],
+        update: Update | None,
+        lanes: Array | None,
+    ) -> None:
+        """`st.async` and `red.async`: the bytes land later, and the destination's mbarrier counts them."""
+        machine = self.machine
+        for index, lane in self._lanes(g, lanes):
+            address, at = int(place[index, lane]), int(barrier[index, lane])
+            if address % access.size:
+                message = f"{access.size} bytes of shared memory at {address:#x}"
+                machine.fail(g, access.site, "EMU_MISALIGNED", message, index, lane)
+            if address >> RANK_SHIFT != at >> RANK_SHIFT:
+                message = f"data for CTA rank {address >> RANK_SHIFT} and an mbarrier of rank {at >> RANK_SHIFT}"
+                machine.fail(g, access.site, "EMU_OUT_OF_BOUNDS", message, index, lane)
+            slot = self._slot(g, index, address, access.site, lane)
+            where = np.array([address & _LOCAL])
+            target = self._shared_offsets(g, index, lane, access.site, slot, where, access.size)
+            unit, local = self._unit(g, index, at, access.site, lane)
+            by = self._by(g, index, access.site, lane)
+            operation = machine.order.issue(by.row, by.pc, lane, unit.use(local, by, "st.async").channel)
+            if machine.races:
+                order, shadow = machine.order, machine.shared_shadow
+                order.async_access(operation, shadow, target, access.size, write=True, generic=True)
+            words = [each[index, lane : lane + 1].copy() for each in values]
+            land = self._landing(unit, local, by, operation, access, int(target[0]), words, update)
+            machine.bytes_moved["remote store"] += access.size
+            machine.queue.submit([land], f"st.async at line {machine.line(access.site)}")
+
+    def _landing(
+        self,
+        unit: BarrierUnit,
+        local: int,
+        by: By,
+        operation: AsyncOperation,
+        access: Access,
+        start: int,
+        words: list[Array],
+        update: Update | None,
+    ) -> Callable[[], None]:
+        memory = self.machine.shared.bytes
+
+        def land() -> None:
+            for each, word in enumerate(words):
+                cell = slice((start >> SHIFT[access.width]) + each, (start >> SHIFT[access.width]) + each + 1)
+                view = memory.view[access.width]
+                view[cell] = word if update is None else update(view[cell].copy(), word, None)
+            memory.written[start : start + access.size] = 1
+            unit.complete_tx(local, access.size, by, operation)
+            self._wake()
+
+        return land
 
     # --- places -------------------------------------------------------------------------------------------------
 

@@ -114,6 +114,9 @@ def _parameters(emitter: Emitter, access: Access, address: Address) -> list[Valu
 
 @handles("st")
 def store(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    if instruction.has("async"):
+        _remote_store(emitter, index, instruction)
+        return
     access = access_of(emitter, index, instruction)
     address, source = instruction.operands[:2]
     assert isinstance(address, Address)
@@ -125,6 +128,30 @@ def store(emitter: Emitter, index: int, instruction: Instruction) -> None:
     ]
     text = address_text(emitter, access, address)
     emitter.emit(f"M.store_{access.space}(g, {constant}, {text}, [{', '.join(values)}], {lanes})")
+
+
+def _remote_store(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    """`st.async` and `red.async`: into the shared memory of a CTA of the cluster, whose mbarrier counts the bytes."""
+    others = {"async", "mbarrier::complete_tx::bytes", *_OPERATIONS}
+    access = access_of(emitter, index, instruction, others)
+    if access.space != "shared":
+        emitter.refuse("only the form into shared::cluster is executed")
+    operation = next((each for each in instruction.qualifiers if each in _OPERATIONS), "")
+    kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)
+    address, source, barrier = instruction.operands
+    assert isinstance(address, Address)
+    assert isinstance(barrier, Address)
+    lanes = emitter.lanes(instruction)
+    constant = emitter.program.constant(access, "access", index)
+    update = "None"
+    if instruction.opcode == "red":
+        update = emitter.program.constant(update_of(emitter, operation, kind), "update", operation, kind)
+    values = [
+        emitter.array(emitter.source(each, f"b{8 * access.width}"))
+        for each in elements_of(emitter, source, access.count)
+    ]
+    places = f"{emitter.address(address, 32)}, {emitter.address(barrier, 32)}"
+    emitter.emit(f"M.engine.remote_store(g, {constant}, {places}, [{', '.join(values)}], {update}, {lanes})")
 
 
 # --- atomics ----------------------------------------------------------------------------------------------------------
@@ -182,7 +209,8 @@ def update_of(emitter: Emitter, operation: str, kind: str) -> Update:
 @handles("atom", "red")
 def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if instruction.has("async"):
-        emitter.refuse("asynchronous reductions into shared memory are not executed")
+        _remote_store(emitter, index, instruction)
+        return
     access = access_of(emitter, index, instruction, set(_OPERATIONS))
     operation = next((each for each in instruction.qualifiers if each in _OPERATIONS), "")
     kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)

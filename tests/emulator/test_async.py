@@ -69,6 +69,30 @@ def test_a_bulk_copy_to_every_cta_of_a_cluster(policy):
     assert (found == np.tile(INDEX, 2)).all()
 
 
+REMOTE = f"""{ADDRESSES} {INIT} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mov.u32 %s6, %cluster_ctarank; xor.b32 %s6, %s6, 1; st.shared.u32 [%s3], 100; bar.sync 0;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mapa.shared::cluster.u32 %s7, %s3, %s6; mapa.shared::cluster.u32 %s8, %s1, %s6;
+    @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s1], 256;
+    SEND [%s7], %r3, [%s8];
+    {WAIT} ld.shared.u32 %r9, [%s3]; st.global.u32 [%d4], %r9;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ret;"""
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("send", "plus"),
+    [
+        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32", 0),
+        ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32", 100),
+    ],
+)
+def test_stores_into_a_peer_that_its_mbarrier_counts(policy, send, plus):
+    body = REMOTE.replace("SEND", send)
+    found = results(body, launch(64, 4, 2), declarations=SHARED, async_policy=policy)
+    assert (found == (np.arange(256) ^ 64) + plus).all()
+
+
 MAKE_MAP = """
     mov.u32 %s7, image; setp.lt.u32 %p5, %r0, 32; shl.b32 %s8, %r0, 2; add.s32 %s9, %s7, %s8;
     @%p5 st.shared.b32 [%s9], 0; @!%p5 bra MADE; bar.warp.sync -1; cvt.u64.u32 %q2, %s7; ld.param.u64 %q3, [scratch];

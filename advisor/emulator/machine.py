@@ -90,7 +90,7 @@ class Machine:
         self.ranks = launch.cluster_size
         self.warps = -(-launch.threads // 32)
         first = world.start()
-        capacity = sum(len(each) * world.slots_per_sm for each in world._free) // self.ranks
+        capacity = sum(world.profile.sm_groups) * world.slots_per_sm // self.ranks
         self.cluster_slots = min(launch.total_clusters, max(capacity, len(first)))
         self.slots = self.cluster_slots * self.ranks
         self.rows = self.slots * self.warps

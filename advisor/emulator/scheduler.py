@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.emulator.ptx.graph import EXIT, Block
-from advisor.emulator.ptx.ir import Immediate, Instruction
+from advisor.emulator.ptx.ir import Immediate, Instruction, Not, Operand
 from advisor.emulator.report import Event
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Scheduler:
         slots = machine.slots
         self.barrier_arrived: Array = np.zeros(slots * BARRIERS, np.int64)  # threads
         self.barrier_wanted: Array = np.zeros(slots * BARRIERS, np.int64)  # 0: every warp of the CTA
+        self.barrier_votes: Array = np.zeros((slots * BARRIERS, 2), np.int64)  # lanes whose predicate holds, lanes
         self.warp_lanes: Array = np.zeros((rows, 32), bool)  # lanes that have come to a barrier of their warp
         self.cluster_lanes: Array = np.zeros((rows, 32), bool)
         self.cluster_arrived: Array = np.zeros(machine.cluster_slots, np.int64)  # warps
@@ -356,8 +357,15 @@ class Scheduler:
         return block.end
 
     def _barrier(self, group: Group, block: Block, instruction: Instruction) -> bool:
+        known = {"cta", "sync", "aligned"}
+        operands = list(instruction.operands)
+        vote = None
+        if instruction.has("red"):
+            known = {"cta", "red", "aligned", "popc", "and", "or", "u32", "pred"}
+            operands.pop(0)
+            vote = operands.pop()
         for qualifier in instruction.qualifiers:
-            if qualifier not in ("cta", "sync", "aligned"):
+            if qualifier not in known:
                 self.machine.refuse(instruction, f".{qualifier} is not known with {instruction.opcode}")
         machine = self.machine
         rows = group.rows
@@ -366,16 +374,34 @@ class Scheduler:
             whole: Array = np.asarray(~(machine.alive[rows] & ~self.warp_lanes[rows]).any(axis=1))
         else:
             whole = np.ones(group.n, bool)
-        number = self._each_row(group, instruction.operands[0])
-        wanted = self._each_row(group, instruction.operands[1]) if len(instruction.operands) > 1 else None
+        number = self._each_row(group, operands[0])
+        wanted = self._each_row(group, operands[1]) if len(operands) > 1 else None
         keys = machine.slot_of[rows] * BARRIERS + number
         if (number >= BARRIERS).any():
             row = int(np.flatnonzero(number >= BARRIERS)[0])
             message = f"barrier {int(number[row])}: a CTA has {BARRIERS}"
             machine.fail(group, self._site(block), "EMU_BARRIER", message, row, 0)
+        if vote is not None:
+            self._vote(group, keys, vote)
         self.parked.append(Parked(group, "barrier", keys))
         self._count_in(group, self._site(block), keys, wanted, whole)
         return False
+
+    def _vote(self, group: Group, keys: Array, vote: Operand) -> None:
+        """`barrier.red`: counts the lanes that come, and those whose predicate holds."""
+        register = vote.register if isinstance(vote, Not) else vote
+        holds = self.machine.operand(group, register, "pred") != isinstance(vote, Not)
+        on = group.lanes()
+        np.add.at(self.barrier_votes[:, 0], keys, (holds & on).sum(axis=1))
+        np.add.at(self.barrier_votes[:, 1], keys, on.sum(axis=1))
+
+    def _give_votes(self, group: Group, keys: Array, instruction: Instruction) -> None:
+        holds, lanes = self.barrier_votes[keys].T
+        if instruction.has("popc"):
+            value = holds.astype(np.uint32)
+        else:
+            value = holds == lanes if instruction.has("and") else holds > 0
+        self.machine.set(group, instruction.operands[0], np.repeat(value[:, None], 32, axis=1))
 
     def arrive(self, group: Group, site: int, number: Array, count: Array, lanes: Array | None) -> None:
         """`bar.arrive`: counts without waiting."""
@@ -438,8 +464,13 @@ class Scheduler:
         for key in done:
             rows = [each.rows[keys_ == key] for each, keys_ in released]
             machine.ordered_barrier(int(key), np.concatenate(rows) if rows else np.zeros(0, np.int64))
-        for group, _ in released:
+        for group, group_keys in released:
             self.warp_lanes[group.rows] = False
+            instruction = self.blocks[group.block].terminator
+            if instruction is not None and instruction.has("red"):
+                self._give_votes(group, group_keys, instruction)
+        self.barrier_votes[done] = 0
+        for group, _ in released:
             self.enter(group, self.blocks[group.block].successors[0])
 
     def _release(self, kind: str, free: Any) -> list[tuple[Group, Array]]:

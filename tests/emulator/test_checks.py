@@ -204,7 +204,7 @@ def test_a_copy_that_nobody_waits_for_is_a_warning():
         ("frobnicate.u32 %r1, %r2;", "frobnicate.u32"),
         ("add.s32.frob %r1, %r2, %r3;", "add.s32.frob"),
         ("ld.global.frob.u32 %r1, [%d3];", "frob"),
-        ("bar.red.popc.u32 %r1, 0, %p1;", "bar.red"),
+        ("bar.sync.frob 0;", "frob"),
         ("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%d1, {%r1}];", "tex.1d"),
     ],
 )

@@ -177,6 +177,20 @@ def test_named_barriers_of_two_halves_and_an_arrival():
         assert (found == np.where(I64 < 32, 1, I64 - 32)).all()
 
 
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ("bar.red.popc.u32 %r9, 0, %p1;", 40),
+        ("bar.red.popc.u32 %r9, 0, !%p1;", 24),
+        ("bar.red.and.pred %p2, 0, 64, %p1; selp.u32 %r9, 1, 0, %p2;", 0),
+        ("bar.red.or.pred %p2, 0, 64, %p1; selp.u32 %r9, 1, 0, %p2;", 1),
+    ],
+)
+def test_a_barrier_that_counts_predicates(form, wanted):
+    body = f"setp.lt.u32 %p1, %r0, 40; {form} bar.sync 0; {STORE}"
+    assert (results(body, launch(64, 3)) == wanted).all()
+
+
 def test_many_waves_of_ctas_run():
     body = f"mov.u32 %r9, %smid; setp.ge.u32 %p1, %r9, 132; @%p1 trap; add.s32 %r9, %r3, 1; {STORE}"
     outcome = execute(body, launch(256, 3000), registers=255)

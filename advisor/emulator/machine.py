@@ -42,7 +42,7 @@ from advisor.emulator.program import Program, unknown
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, Register, Symbol
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
-from advisor.emulator.scheduler import Group, Parked, Scheduler
+from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.world import Cluster, World
 
 Array = NDArray[Any]
@@ -641,6 +641,8 @@ class Machine:
             if bad.any():
                 row, lane = (int(each) for each in np.argwhere(bad)[0])
                 message = f"lane {lane} {what} ({int(mask[row, 0]):#010x})"
+                if bad is missing:
+                    raise LanesMissing(site, message, (row, lane))
                 self.fail(g, site, "EMU_WARP_SYNC", message, row, lane)
         return on
 

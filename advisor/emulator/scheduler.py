@@ -29,6 +29,16 @@ BARRIERS = 16
 REST = 24  # how many other groups run before one that found nothing to do looks again
 
 
+class LanesMissing(Exception):
+    """A warp instruction names lanes that are not here: they may come, or exit. `where` is the row and the lane."""
+
+    def __init__(self, site: int, message: str, where: tuple[int, int]) -> None:
+        super().__init__(message)
+        self.site = site
+        self.message = message
+        self.where = where
+
+
 class Join:
     """Where lanes of a warp that took different ways meet: rows of `needed` are those that are still apart."""
 
@@ -87,6 +97,8 @@ class Scheduler:
         self.ready: dict[tuple[int, int], Group] = {}
         self.resting: list[Group] = []
         self.rested = 0
+        self.standing: list[Group] = []  # before an instruction that names lanes that are not there yet
+        self.fruitless = 0
         self.parked: list[Parked] = []
         self.joins: dict[tuple[int, int], list[Join]] = {}
         self.counts = [0] * len(self.blocks)
@@ -129,6 +141,10 @@ class Scheduler:
 
     def _pick(self) -> Group | None:
         self.machine.queue.tick()
+        if self.standing and (not self.ready or self.rested > REST):
+            standing, self.standing, self.rested = self.standing, [], 0
+            for group in standing:
+                self.add(group)
         if self.resting and (not self.ready or self.rested > REST):
             resting, self.resting, self.rested = self.resting, [], 0
             for group in resting:
@@ -173,7 +189,12 @@ class Scheduler:
             function = (program.whole if mask is None else program.masked)[block.index]
             if function is None:
                 function = program.block_function(block.index, masked=mask is not None)
-            result = function(machine, group, registers, group.sel, group.n, mask)
+            try:
+                result = function(machine, group, registers, group.sel, group.n, mask)
+            except LanesMissing as missing:
+                self._stand_before(group, block, missing)
+                return
+            self.fruitless = 0
             kind = block.kind
             if kind == "fall":
                 following = block.successors[0]
@@ -206,6 +227,18 @@ class Scheduler:
             if self.resting or self.woken or self.steps > machine.step_limit:
                 self.add(group)
                 return
+
+    def _stand_before(self, group: Group, block: Block, missing: LanesMissing) -> None:
+        """The block begins with an instruction that names lanes that are elsewhere: the group looks again later."""
+        self.counts[block.index] -= group.n
+        self.fruitless += 1
+        if self.fruitless > 2 * (len(self.ready) + len(self.resting)) + 8:
+            if self.machine.idle():  # the missing lanes may wait for what is in flight
+                self.woken, self.fruitless = True, 0
+                self.standing.append(group)
+                return
+            self.machine.fail(group, missing.site, "EMU_WARP_SYNC", missing.message, *missing.where)
+        self.standing.append(group)
 
     # --- parting and meeting ------------------------------------------------------------------------------------
 

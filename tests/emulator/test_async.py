@@ -39,6 +39,14 @@ def test_a_bulk_load_signals_its_mbarrier(policy, wait):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_lanes_of_one_warp_wait_for_those_that_wait_for_a_copy(policy):
+    body = f"""{ADDRESSES} {INIT} {LOAD} and.b32 %s12, %r0, 1; setp.eq.u32 %p6, %s12, 1; @%p6 bra ODD;
+        shfl.sync.bfly.b32 %r9, %r3, 2, 0x1f, 0xffffffff; st.global.u32 [%d4], %r9; ret;
+        ODD: {WAIT} ret;"""
+    assert (results(body, declarations=SHARED, async_policy=policy) == np.where(INDEX % 2 == 0, INDEX ^ 2, 0)).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_wait_by_the_state_of_an_arrival(policy):
     body = f"""{ADDRESSES} @%p0 mbarrier.init.shared::cta.b64 [%s1], 64; bar.sync 0; {WRITE}
         mbarrier.arrive.shared::cta.b64 %q1, [%s1]; mbarrier.pending_count.b64 %s5, %q1;

@@ -44,6 +44,15 @@ def test_lanes_meet_again_before_the_next_warp_instruction():
     assert (results(body) == np.where(I64 % 2 == 0, 7, 5)).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shuffle_waits_until_the_lanes_that_it_names_have_exited(seed):
+    body = f"""
+        and.b32 %r4, %r0, 1; setp.eq.u32 %p1, %r4, 1; @%p1 bra SLOW;
+        shfl.sync.bfly.b32 %r9, %r3, 2, 0x1f, 0xffffffff; {STORE}
+        SLOW: mov.u32 %r5, 0; L: add.s32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 9; @%p2 bra L; ret;"""
+    assert (results(body, seed=seed) == np.where(I64 % 2 == 0, I64 ^ 2, 0)).all()
+
+
 def test_a_branch_table():
     body = f"""
         and.b32 %r4, %r0, 3;

@@ -28,6 +28,10 @@ _DESTINATION_WITH = {
 }
 
 
+MEET_FIRST = frozenset({"shfl", "vote", "match", "redux", "elect"})
+"""Instructions that wait for the lanes that their mask names."""
+
+
 def is_read_and_written(instruction: Instruction) -> bool:
     """True where the destination also goes in: an accumulator, or a guard that leaves lanes as they were."""
     return instruction.guard is not None or instruction.opcode == "wgmma"
@@ -101,6 +105,8 @@ def build_graph(function: Function) -> Graph:
 def _blocks(function: Function) -> list[Block]:
     code = function.instructions
     ends = {index + 1 for index, each in enumerate(code) if _terminator_kind(each) is not None}
+    # Lanes that a warp instruction names may come later: it begins a block, so that a warp can stand before it.
+    ends |= {index for index, each in enumerate(code) if each.opcode in MEET_FIRST}
     starts = sorted({0, *ends, *(each for each in function.labels.values())} - {len(code)})
     at = {start: index for index, start in enumerate(starts)}
     blocks = []

@@ -31,6 +31,8 @@ EXIT_INTERRUPTED = 130
 app = typer.Typer(
     name="advisor",
     help="Decides, with reasons, whether thread block clusters pay off on a GPU; renders and proves the kernels.",
+    epilog="Exit status: 0 done; 1 the answer is no; 2 a file or an argument is wrong; 3 a driver, a device, or a "
+    "fault of the tool; 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -42,7 +44,12 @@ ProblemFile = Annotated[Path, typer.Argument(metavar="FILE", help="A problem fil
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A folder that `advisor generate` wrote.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="TARGET", help="A profile's name, auto, or a profile file. Default: from FILE."),
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="b200, gb200, b300, h100, h200, rtx_pro_6000, a profile file (.toml), or auto: the GPU at hand, else "
+        "b200. Default: from FILE.",
+    ),
 ]
 DeviceOption = Annotated[
     str,
@@ -134,7 +141,12 @@ def _print_blocks(blocks: list[Block]) -> None:
 
     from advisor.report.terminal import print_blocks
 
-    print_blocks(blocks, Console(highlight=False, soft_wrap=False))
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            """rich would exit 1, which here means no; `command` answers it."""
+            raise BrokenPipeError
+
+    print_blocks(blocks, Output(highlight=False, soft_wrap=False))
 
 
 class _Progress:
@@ -476,7 +488,9 @@ def _simulated_document(simulated: workflow.SimulatedFile) -> dict[str, Any]:
 
 @command("probe")
 def probe(
-    device: DeviceOption = "auto",
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="cuda:N; auto and cuda are GPU 0.")
+    ] = "auto",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the profile there, as TOML.")
     ] = None,
@@ -510,7 +524,9 @@ def agreement(
     table: Annotated[
         Path | None, typer.Argument(metavar="TABLE", help="A CSV of tuned choices. Default: the shipped one.")
     ] = None,
-    target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The profile to plan with.")] = "b200",
+    target: Annotated[
+        str, typer.Option("--target", metavar="TARGET", help="The profile to plan with, by name or file.")
+    ] = "b200",
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", metavar="TYPE", help="Only this type; may be given more than once.")
     ] = None,

@@ -176,14 +176,19 @@ class Ran:
 def plan_file(path: str | Path, *, target: str | None = None, progress: Progress = silent) -> Planned:
     """The plan of a problem file, from the profile's formula. Raises ProblemError, ProfileError."""
     problem = _read(path, progress)
-    if (target if target is not None else problem.target) == "auto":
+    return _plan(problem, _targeting(problem, target, Path(path).parent, progress), None, progress)
+
+
+def _targeting(problem: GemmProblem, asked: str | None, folder: Path, progress: Progress) -> Targeting:
+    """The target of a command that only describes a GPU and runs nothing on it."""
+    if (asked if asked is not None else problem.target) == "auto":
         with at_hand(DeviceChoice(required=False)) as (gpu, _):
-            targeting = resolve_target(problem, target, Path(path).parent, gpu)
+            targeting = resolve_target(problem, asked, folder, gpu)
     else:
-        targeting = resolve_target(problem, target, Path(path).parent, None)
+        targeting = resolve_target(problem, asked, folder, None)
     if targeting.note:
         progress(Noted(targeting.note))
-    return _plan(problem, targeting, None, progress)
+    return targeting
 
 
 def _read(path: str | Path, progress: Progress) -> GemmProblem:
@@ -631,7 +636,7 @@ def simulate_file(
     if tile_cost_cv is not None:
         changes["assume"] = {**problem.assume.model_dump(), "tile_cost_cv": tile_cost_cv}
     problem = type(problem).model_validate({**problem.model_dump(), **changes})
-    targeting = resolve_target(problem, target, Path(path).parent, None)
+    targeting = _targeting(problem, target, Path(path).parent, progress)
     planned = _plan(problem, targeting, None, progress)
     if planned.plan.choice is None:
         return SimulatedFile(planned, ())

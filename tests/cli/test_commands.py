@@ -14,6 +14,7 @@ import typer
 from advisor import workflow
 from advisor.cli import app
 from advisor.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, EXIT_NO
+from advisor.machine import profile_names
 
 Advisor = Callable[..., Any]
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -32,6 +33,11 @@ def test_help_fits_a_terminal_and_shows_one_example(advisor: Advisor, name: str)
     assert result.stdout.count("Example:") == 1
     assert max(map(len, result.stdout.splitlines())) <= 110
     assert "--json" in result.stdout
+
+
+def test_help_names_every_profile(advisor: Advisor) -> None:
+    text = " ".join(advisor("plan", "--help").stdout.split())
+    assert [name for name in profile_names() if f"{name}," not in text] == []
 
 
 def example_of(advisor: Advisor, name: str) -> list[str]:

@@ -38,10 +38,12 @@ def test_json_progress_and_result_do_not_mix(workplace: Path) -> None:
     assert result.stdout.endswith("}\n")
 
 
-def test_a_closed_pipe_is_no_error(workplace: Path) -> None:
-    line = f"{sys.executable} -m advisor explain | head -1"
+@pytest.mark.parametrize("arguments", ["explain", "plan examples/gemm_small.yaml"])
+def test_a_closed_pipe_is_no_error(workplace: Path, arguments: str) -> None:
+    line = f"{sys.executable} -m advisor {arguments} | head -1"
     result = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, timeout=60)
     assert result.stderr == ""
+    assert result.returncode == 0
     assert len(result.stdout.splitlines()) == 1
 
 

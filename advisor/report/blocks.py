@@ -74,8 +74,11 @@ def named_numbers(numbers: dict[str, object]) -> str:
 
 
 def words(name: str) -> str:
-    """A key as words."""
-    return str(name).replace("_", " ")
+    """A key as words, microseconds as the unit that they are: `bounds_us` as `bounds (us)`."""
+    name = str(name)
+    if name.endswith("_us"):
+        name = f"{name.removesuffix('_us')} (us)"
+    return name.replace("_", " ")
 
 
 def sentence(text: str) -> str:

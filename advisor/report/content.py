@@ -252,6 +252,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "overrides": {},
 }
 
+CAPABILITY = "compute_capability"  # a version, not a product
 MACHINE = "machine"  # the artifact of step 1 that the report shows as evidence
 
 
@@ -262,6 +263,7 @@ def _machine(plan: Plan) -> Iterator[Block]:
         return
     order = list(EVIDENCE_WORDS)
     rows = sorted(artifact[MACHINE]["rows"], key=lambda row: order.index(row[2]))
+    rows = [[name, ".".join(map(str, value)) if name == CAPABILITY else value, *rest] for name, value, *rest in rows]
     yield Table(
         ("number", "value", "evidence", "source"),
         tuple((words(name), _value(value), EVIDENCE_WORDS[kind], source) for name, value, kind, source in rows),
@@ -396,7 +398,7 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
             (each.label, each.choice.kernel_id, _against(each.margin), each.choice.prediction.time_us)
             for each in plan.alternatives
         )
-        yield Table(("alternative", "kernel", "against the choice", "predicted us"), rows, "Runners-up")
+        yield Table(("alternative", "kernel", "against the choice", "predicted (us)"), rows, "Runners-up")
     if evidence is not None:
         yield from _cases(evidence)
 
@@ -444,7 +446,7 @@ def _risks(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
 
 def _ladder(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     if plan.choices:
-        columns = ("rung", "kernel", "planned for", "predicted us", "evidence", "runs when")
+        columns = ("rung", "kernel", "planned for", "predicted (us)", "evidence", "runs when")
         rows = tuple(_rung_row(number, each, evidence) for number, each in enumerate(plan.choices, 1))
         yield Table(columns, rows, "The ladder, one rung for each kernel family: the first whose condition holds runs")
 

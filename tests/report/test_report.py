@@ -211,6 +211,10 @@ def test_cells_are_written_the_same_everywhere(value: object, text: str) -> None
     assert cell_text(value) == text
 
 
+def test_microseconds_read_as_a_unit() -> None:
+    assert cell_text({"one_tile_us": 1.5, "status": 2}) == "one tile (us) = 1.5, status = 2"
+
+
 def test_columns_of_numbers_align_right() -> None:
     assert Table(("a", "b", "c"), (("x", 1, None), ("y", None, None))).numeric == (False, True, False)
 
@@ -230,9 +234,14 @@ def test_what_the_user_said_is_listed_as_the_users_and_defaults_are_not(plan: Pl
 
 
 def test_numbers_of_the_profile_are_evidence_with_their_sources_and_listed_once(plan: Plan) -> None:
-    rows = [["clock_hz", 1.5e9, "assumed", "a guess"], ["sms", 132, "queried", "the driver"]]
+    rows = [
+        ["clock_hz", 1.5e9, "assumed", "a guess"],
+        ["sms", 132, "queried", "the driver"],
+        ["compute_capability", [9, 0], "published", "the guide"],
+    ]
     machine = {"columns": ["number", "value", "evidence", "source"], "rows": rows}
     step = plan.steps[0].model_copy(update={"artifact": {**plan.steps[0].artifact, "machine": machine}})
     text = render_report(plan.model_copy(update={"steps": [step, *plan.steps[1:]]}))
     assert text.count("the driver") == 1
+    assert "| compute capability | 9.0 | published | the guide |" in text
     assert text.index("queried from a live GPU | the driver") < text.index("assumed | a guess") < text.index("## 3.")

@@ -151,6 +151,12 @@ def test_a_pair_is_not_said_to_multicast_what_each_of_its_ctas_loads(plan: Plan)
     assert "multicast" not in row
 
 
+def test_no_cluster_sizes_are_listed_for_a_kernel_without_clusters(plan: Plan) -> None:
+    text = render_report(plan)
+    assert "Residency of sm90_static_2x1x1 by cluster size" in text
+    assert "Residency of portable_one_tile" not in text
+
+
 def test_gates_that_nothing_met_have_no_column(plan: Plan, evidence: Evidence) -> None:
     assert "| kernel | image | kernel hash | rendered | compiled | ran |" in render_report(plan, evidence)
 

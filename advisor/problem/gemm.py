@@ -25,6 +25,7 @@ TORCH_NAME = {
     "e5m2": "float8_e5m2",
 }
 MAX_EXTENT = 2**31 - 1  # TMA coordinates are signed 32-bit
+MAX_FLOAT32 = 3.4028234663852886e38  # kernels take alpha and beta as float32: beyond it they would be infinite
 MAX_SPAN_BYTES = 2**47  # one matrix, all batches: beyond any GPU's memory, and far from overflowing a 64-bit offset
 MAX_NAME_LENGTH = 64
 NAME_PATTERN = r"^[a-z][a-z0-9_]*$"
@@ -52,6 +53,7 @@ def _no_bool(value: Any) -> Any:
 Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT)]
 Positive = Annotated[int, Field(ge=1, le=2**40)]
 AtLeastOne = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
+Factor = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32, allow_inf_nan=False)]
 Triple = Annotated[tuple[AtLeastOne, AtLeastOne, AtLeastOne], Field(strict=False)]  # JSON and YAML bring lists
 
 
@@ -81,8 +83,8 @@ class Scale(Frozen):
 
 
 class Epilogue(Frozen):
-    alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    beta: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    alpha: Factor = 1.0
+    beta: Factor = 0.0
     bias: Literal["none", "row", "col"] = "none"  # row: one value per n, along a row; col: one per m
     activation: Literal["none", "relu", "gelu", "silu"] = "none"
 
@@ -92,16 +94,16 @@ class LaunchOptions(Frozen):
 
 
 class SharedGpu(Frozen):
-    busy_sms: Annotated[int, Field(ge=0)] = 0
+    busy_sms: Extent = 0
 
 
 class Assume(Frozen):
     tile_cost_cv: Annotated[float, Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
 
 
 class Constraints(Frozen):
-    sm_budget: Annotated[int, Field(ge=1)] | None = None
+    sm_budget: AtLeastOne | None = None
     max_cluster_size: Annotated[int, Field(ge=1, le=16)] = 16
     fallback: Literal["preferred", "required"] = "preferred"
     deterministic: bool = True
@@ -114,9 +116,9 @@ class Overrides(Frozen):
     cluster: Triple | None = None
     schedule: Literal["one_tile", "static", "ticket", "clc"] | None = None
     tile: Triple | None = None  # (m, n, k) per CTA, in MMA coordinates
-    stages: Annotated[int, Field(ge=1)] | None = None
+    stages: AtLeastOne | None = None
     mma_ctas: Annotated[Literal[1, 2], BeforeValidator(_no_bool)] | None = None
-    split_k: Annotated[int, Field(ge=1)] | None = None
+    split_k: AtLeastOne | None = None
     swap_ab: bool | None = None
 
 

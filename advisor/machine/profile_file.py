@@ -266,7 +266,7 @@ class _Reader:
     def _list(self, name: str) -> tuple[int, ...]:
         value = self.document[name]
         if not isinstance(value, list) or not value or not all(_is_int(e) and 0 <= e <= MAX_COUNT for e in value):
-            self._value(name, f"must be a list of integers from 0 to {MAX_COUNT}", value)
+            self._value(name, f"must be a list of non-negative integers of at most {MAX_COUNT}", value)
         return tuple(value)
 
     def _count(self, name: str, *, at_least: int) -> int:
@@ -276,7 +276,8 @@ class _Reader:
         return int(value)
 
     def _rate(self, name: str, value: object, *, positive: bool) -> float:
-        rule = f"must be {'' if positive else '0, or '}a number from {MIN_RATE:g} to {MAX_RATE:g}"
+        span = f"from {MIN_RATE:g} to {MAX_RATE:g}"
+        rule = f"must be a positive number {span}" if positive else f"must be a non-negative number: 0, or {span}"
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             self._value(name, rule, value)
         if not MIN_RATE <= value <= MAX_RATE and (positive or value != 0):

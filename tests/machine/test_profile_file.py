@@ -213,8 +213,8 @@ def test_what_the_toml_reader_cannot_take_is_a_refusal(text):
     ("old", "new"),
     [
         ("sms = 132", "sms = 9999999999999999"),
-        ("launch_us = ", "launch_us = 1e300 # "),
-        ("clock_hz = ", "clock_hz = 1e-300 # "),
+        ("\nlaunch_us = ", "\nlaunch_us = 1e300 # "),
+        ("\nclock_hz = ", "\nclock_hz = 1e-300 # "),
     ],
 )
 def test_a_number_that_no_gpu_has_is_refused_with_the_range(old, new):

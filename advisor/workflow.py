@@ -7,6 +7,7 @@ what was done; what was not done is in it with the reason, never left out. Rooms
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -425,15 +426,17 @@ def _write(
     output: Path,
     progress: Progress,
 ) -> Generated:
-    from advisor.bundle import read_bundle, write_build, write_bundle
+    from advisor.bundle import changed_meanwhile, read_bundle, write_build, write_bundle, write_derived
     from advisor.report import render_report
     from advisor.toolchain import broken_promises
 
     folder = write_bundle(output / rendered.name, rendered)
     bundle = read_bundle(folder)
+    if bundle.files != rendered.files:  # another process has put its own bundle there since
+        raise changed_meanwhile(folder)
     write_build(bundle, images)
     with _stage(progress, "report", f"{rendered.name}/{REPORT}"):
-        write_text(folder / REPORT, render_report(planned.plan))
+        write_derived(bundle, REPORT, render_report(planned.plan))
     broken: list[Finding] = []
     for kernel in bundle.launch.kernels:
         for target in kernel.images:
@@ -445,10 +448,13 @@ def _write(
 
 def write_text(path: Path, text: str) -> None:
     """`text` at `path`, whole or not at all. Raises OutputError."""
-    staged = path.with_name(f".{path.name}.new")
+    staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        staged.write_text(text, encoding="utf-8")
-        staged.replace(path)
+        try:
+            staged.write_text(text, encoding="utf-8")
+            staged.replace(path)
+        finally:
+            staged.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(
             "OUTPUT_NOT_WRITABLE",
@@ -523,29 +529,61 @@ def validate_bundle(
     from advisor.bundle import read_bundle
 
     choice = parse_device(device)
+    _check_options(experiment, keep)
     bundle = read_bundle(folder)
     with at_hand(choice) as (gpu, reason):
         return _validate(bundle, gpu, reason, experiment, keep, progress)
 
 
+def _check_options(experiment: str | None, keep: Path | None) -> None:
+    """What would otherwise come up when everything before the validation has been done. Raises InputError."""
+    if experiment is not None:
+        from advisor.validation.experiment import check_experiment
+
+        check_experiment(experiment)
+    if keep is not None:
+        place = next(each for each in (keep.absolute(), *keep.absolute().parents) if os.path.lexists(each))
+        if not place.is_dir() or not os.access(place, os.W_OK):
+            raise OutputError(
+                "OUTPUT_NOT_WRITABLE",
+                f"{keep} cannot be written: {place} is {'read-only' if place.is_dir() else 'not a folder'}",
+                fix="pass another --keep",
+                numbers={"path": str(keep)},
+            )
+
+
+def _check_hashes(bundle: Bundle, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The images say of which source they are; evidence must not name another. Raises BundleError BUILD_EDITED."""
+    from advisor.bundle import bad_build, units
+    from advisor.toolchain import Unit, kernel_hash
+
+    for unit, row in zip(units(bundle), rows, strict=True):
+        wanted = Unit(unit.name, unit.source, unit.headers, unit.target, unit.defines, unit.flags)
+        if kernel_hash(wanted) != row["kernel_hash"]:
+            raise bad_build(bundle, row["image"])
+
+
 def _validate(
     bundle: Bundle, gpu: Device | None, reason: str, experiment: str | None, keep: Path | None, progress: Progress
 ) -> Validated:
-    from advisor.bundle import read_build, write_build
+    from advisor.bundle import read_build, write_build, write_derived
     from advisor.records.base import canonical_json
     from advisor.report import render_report
     from advisor.validation import validate
 
-    if read_build(bundle) is None:
+    built = read_build(bundle)
+    if built is None:
         write_build(bundle, build(bundle, progress))
+    else:
+        _check_hashes(bundle, built)
     with _stage(progress, "validate", bundle.name) as result:
         evidence = validate(
             bundle, device=gpu, reason=reason, experiment=experiment, keep=keep, progress=_cases(progress)
         )
         result.append(_summary(evidence))
-    write_text(bundle.folder / VALIDATION, canonical_json(evidence))
+    write_derived(bundle, VALIDATION, canonical_json(evidence))
     with _stage(progress, "report", f"{bundle.name}/{VALIDATED_REPORT}"):
-        write_text(bundle.folder / VALIDATED_REPORT, render_report(bundle.plan, evidence))
+        write_derived(bundle, VALIDATED_REPORT, render_report(bundle.plan, evidence))
     return Validated(bundle, evidence)
 
 
@@ -597,6 +635,7 @@ def run(
     progress: Progress = silent,
 ) -> Ran:
     """All of it: plan, generate, query and plan again where a GPU is at hand, validate, report."""
+    _check_options(experiment, keep)
     with at_hand(parse_device(device)) as (gpu, reason):
         problem = _read(path, progress)
         targeting = resolve_target(problem, target, Path(path).parent, gpu)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -300,7 +302,8 @@ def test_run_without_a_gpu_is_done_and_says_what_did_not_run(
     assert "NO_DRIVER" in result.stdout
     text = (workplace / "generated/tiny/report.validated.md").read_text()
     assert "compiled: PTX and cubin exist" in text
-    assert "ran was not run" in text
+    assert "sm90_one_tile for sm_90a" in text
+    assert ": not run, no NVIDIA driver" in text
     assert "evidence reached | planned" in (workplace / "generated/tiny/report.md").read_text()
 
 
@@ -467,3 +470,58 @@ def test_a_fault_of_the_tool_exits_3_with_its_trace(advisor: Advisor, monkeypatc
     assert result.status == EXIT_DEVICE
     assert result.document["error"]["code"] == "INTERNAL_FAULT"
     assert "ZeroDivisionError: a bug" in result.stderr
+
+
+# --- what a hostile caller does ---------------------------------------------------------------------------------------
+
+
+def test_an_option_of_the_validation_is_refused_before_anything_is_written(
+    advisor: Advisor, problem: Callable[..., str], no_gpu: None, workplace: Path
+) -> None:
+    path = problem(name="tiny.yaml")
+    (workplace / "file").write_text("mine")
+    for options, code in ((("--experiment", "cd"), "EXPERIMENT_UNKNOWN"), (("--keep", "file"), "OUTPUT_NOT_WRITABLE")):
+        result = advisor("run", path, *options)
+        assert result.status == EXIT_INPUT
+        assert f"[{code}]" in result.stderr
+    assert not (workplace / "generated").exists()
+
+
+@pytest.mark.slow
+def test_an_image_of_another_source_is_no_evidence(
+    advisor: Advisor, bundle: str, no_gpu: None, workplace: Path
+) -> None:
+    """build.json agrees with the files beside it, and says of a source that is not the bundle's."""
+    place = workplace / bundle / "build" / "build.json"
+    document = json.loads(place.read_text())
+    document["images"][0]["kernel_hash"] = "0" * 64
+    place.write_text(json.dumps(document))
+    result = advisor("validate", bundle, "--json")
+    assert result.status == EXIT_INPUT
+    assert result.document["error"]["code"] == "BUILD_EDITED"
+    shutil.rmtree(place.parent)
+    assert advisor("validate", bundle).status == EXIT_DONE
+
+
+@pytest.mark.slow
+def test_a_bundle_that_another_process_replaced_gets_nothing_of_this_one(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from advisor import bundle as room
+
+    assert advisor("generate", problem("d: {dtype: fp32}\n", name="tiny.yaml"), "--output", "other").status == EXIT_DONE
+    path = problem(name="tiny.yaml")
+    write = room.write_bundle
+
+    def overtaken(folder: Path, rendered: object) -> Path:
+        written = write(folder, rendered)  # type: ignore[arg-type]
+        shutil.rmtree(written)
+        shutil.copytree(workplace / "other" / "tiny", written)
+        return written
+
+    monkeypatch.setattr(room, "write_bundle", overtaken)
+    result = advisor("generate", path)
+    assert result.status == EXIT_INPUT
+    assert "[OUTPUT_CHANGED]" in result.stderr
+    report = Path("generated/tiny/report.md")
+    assert report.read_bytes() == (workplace / "other" / "tiny" / "report.md").read_bytes()

@@ -212,7 +212,7 @@ def options(rung: Rung, axis: str) -> list[Option]:
 def same_shape(rung: Rung, schedule: Schedule) -> int | None:
     """The row that differs from the pick in its schedule alone, where it is legal."""
     search, mask = rung.search, np.isfinite(rung.search.time_us)
-    for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab"):
+    for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab", "shares_sm"):
         _, codes = search.axes[axis]
         mask = mask & (codes == codes[rung.row])
     labels, codes = search.axes["schedule"]

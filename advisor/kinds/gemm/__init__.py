@@ -81,6 +81,8 @@ class GemmSearch:
                 t.split * 64 + t.cluster_z, lambda v: (v // 64, "in the cluster" if v % 64 > 1 else "over scratch")
             ),
             "swap_ab": _axis(t.swap.astype(np.int64), bool),
+            "stages": _axis(t.stages, int),
+            "shares_sm": _axis(t.shares_sm.astype(np.int64), bool),
         }
 
     def candidate(self, i: int) -> Candidate:
@@ -94,11 +96,11 @@ class GemmSearch:
         bounds["epilogue"] = float(c.epilogue_us[i]) * rounds
         bounds["dram"] = float(c.dram_us[i])
         bounds["latency"] += float(c.prologue_us[i]) * (rounds if t.schedule[i] == cost.ONE_TILE else 1)
-        bounds["latency"] += t.profile.launch_us
+        bounds["latency"] += c.start_us
         return Timing(
             time_us=float(c.time_us[i]),
             makespan_us=float(c.makespan_us[i]),
-            launch_us=t.profile.launch_us,
+            launch_us=c.start_us,
             main_us=float(c.main_us[i]),
             prologue_us=float(c.prologue_us[i]),
             epilogue_us=float(c.epilogue_us[i]),

@@ -22,6 +22,8 @@ from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Viola
 Arrays = Mapping[str, NDArray[Any]]
 Occupancy = Callable[[OccupancyKey, DeviceProfile], tuple[int, dict[str, Any]] | None]
 """Clusters resident at once for a built kernel, and where the answer comes from; None: not this oracle's to say."""
+Measurements = Mapping[Candidate, float]
+"""Measured time of a candidate on the very problem, microseconds a launch, on the GPU of its family's profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class Search(Protocol):
     def queried(self, i: int) -> dict[str, Any] | None:
         """The oracle's facts where its answer was used for row `i`."""
 
+    @property
+    def measured(self) -> Mapping[int, float]:
+        """The rows whose time was measured, with that time, microseconds."""
+
 
 class Workload(Protocol):
     """One problem, as the house asks about it."""
@@ -116,9 +122,10 @@ class Workload(Protocol):
         forced: bool,
         occupancy: Occupancy | None = None,
         overrides: Mapping[str, Any] | None = None,
+        measurements: Measurements | None = None,
     ) -> Search:
         """The whole space of a family with legality and cost. `forced`: the problem's overrides bind it; `overrides`
-        replaces single ones of them (None lifts one)."""
+        replaces single ones of them (None lifts one); a measured time stands over the cost of its legal candidate."""
 
     def forces(self) -> Mapping[str, Any]:
         """The overrides that the problem gives, by name."""

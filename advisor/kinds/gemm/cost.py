@@ -132,6 +132,15 @@ def tensor_rate(profile: DeviceProfile, family: Family, dtype: str) -> float:
     return rates.get(key) or rates.get("fp16") or min(rates.values())
 
 
+def stores_through_tma(p: GemmProblem, family: Family) -> bool:
+    """Whether a family's kernels store D through a tensor map (a split over scratch memory never does)."""
+    if family == "sm90":
+        from advisor.kinds.gemm import sm90
+
+        return sm90.stores_through_tma(p)
+    return family == "sm100" and store_through_tma(p)
+
+
 def ceil_div(a: Ints | int, b: Ints | int) -> Ints:
     return np.asarray(-(-np.asarray(a) // b), dtype=np.int64)
 
@@ -334,8 +343,7 @@ def _epilogue(
     """Cycles of one tile's epilogue: the store that TMA does, instructions at the SM's clock, everything else."""
     useful = np.minimum(shape[0], t.tile_m) * np.minimum(shape[1], t.tile_n)
     own = useful / t.cluster_z  # the slices of a cluster finish a share each
-    through_tma = store_through_tma(p) and (t.family != "sm90" or p.d.element_bytes == 2) and t.family != "portable"
-    by_tma = ~sliced & through_tma
+    by_tma = ~sliced & stores_through_tma(p, t.family)
     pairs = np.where(sliced | (p.d.major == "n"), 1.0, 2.0)  # along m no two values of a thread are neighbours
     store = tune.store_latency + np.where(by_tma, own * p.d.element_bytes / tune.store_bytes_per_clk * per_sm, 0.0)
     direct = np.where(by_tma, 0.0, own * pairs / tune.direct_values_per_clk * per_sm)

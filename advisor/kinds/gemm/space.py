@@ -284,6 +284,9 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     mode = np.array([modes.index(_split_mode(each)) for each in span.splits], dtype=np.int64)[i_split]
     part = (((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * len(modes) + mode) * 2 + i_depth
     there = parts.numbers[part, 0] > 0  # most parts have one count of stages
+    if forced[0] is None:  # what no machine has is not worth a row; an override may ask for it
+        sizes = np.array([x * y for x, y in span.clusters])[i_cluster] * np.array([z for z, _ in span.splits])[i_split]
+        there &= sizes <= MAX_CLUSTER
     i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth, part = (
         axis[there] for axis in (i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth, part)
     )

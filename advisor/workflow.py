@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError
+from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError, ProfileError, printable
 from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import is_path
 from advisor.planner import plan as make_plan
-from advisor.problem import GemmProblem, load_problem
+from advisor.problem import GemmProblem, load_problem, place_of
 from advisor.records.candidate import Candidate, Family, OccupancyKey
 from advisor.records.evidence import Evidence
 from advisor.records.plan import Finding, Plan
@@ -177,37 +177,44 @@ class Ran:
 def plan_file(path: str | Path, *, target: str | None = None, progress: Progress = silent) -> Planned:
     """The plan of a problem file, from the profile's formula. Raises ProblemError, ProfileError."""
     problem = _read(path, progress)
-    return _plan(problem, _targeting(problem, target, Path(path).parent, progress), None, progress)
+    return _plan(problem, _targeting(problem, target, Path(path), progress), None, progress)
 
 
-def _targeting(problem: GemmProblem, asked: str | None, folder: Path, progress: Progress) -> Targeting:
+def _targeting(problem: GemmProblem, asked: str | None, file: Path, progress: Progress) -> Targeting:
     """The target of a command that only describes a GPU and runs nothing on it."""
     if (asked if asked is not None else problem.target) == "auto":
         with at_hand(DeviceChoice(required=False)) as (gpu, _):
-            targeting = resolve_target(problem, asked, folder, gpu)
+            targeting = resolve_target(problem, asked, file, gpu)
     else:
-        targeting = resolve_target(problem, asked, folder, None)
+        targeting = resolve_target(problem, asked, file, None)
     if targeting.note:
         progress(Noted(targeting.note))
     return targeting
 
 
 def _read(path: str | Path, progress: Progress) -> GemmProblem:
-    with _stage(progress, "read", str(path)) as result:
+    with _stage(progress, "read", printable(str(path))) as result:
         problem = load_problem(path)
         result.append(f"{problem.name}: {problem.kind} m={problem.m} n={problem.n} k={problem.k}")
     return problem
 
 
-def resolve_target(problem: GemmProblem, asked: str | None, folder: Path, device: Device | None) -> Targeting:
-    """The target: what the command line asks for, else the problem file; `auto` is `device`, else b200.
+def resolve_target(problem: GemmProblem, asked: str | None, file: Path, device: Device | None) -> Targeting:
+    """The target: what the command line asks for, else the problem `file`; `auto` is `device`, else b200.
 
     A profile file named in the problem file is relative to that file, one on the command line to the current folder.
     """
     name = asked if asked is not None else problem.target
     if name != "auto":
-        place = name if asked is not None or not is_path(name) else str(folder / name)
-        return Targeting(Path(name).name if is_path(name) else name, load_profile(place), "profile")
+        place = name if asked is not None or not is_path(name) else str(file.parent / name)
+        try:
+            profile = load_profile(place)
+        except ProfileError as error:
+            if asked is None and error.code in ("UNKNOWN_TARGET", "PROFILE_UNREADABLE"):  # the problem file is wrong
+                error.message = error.message if error.where is None else f"{error.where}: {error.message}"
+                error.where = place_of(file, "target")
+            raise
+        return Targeting(printable(Path(name).name) if is_path(name) else name, profile, "profile")
     reason = "no GPU at hand"
     if device is not None:
         try:
@@ -299,9 +306,9 @@ def generate(
     """
     problem = _read(path, progress)
     if (target if target is not None else problem.target) != "auto":
-        return _generate(problem, resolve_target(problem, target, Path(path).parent, None), None, output, progress)
+        return _generate(problem, resolve_target(problem, target, Path(path), None), None, output, progress)
     with at_hand(DeviceChoice(required=False)) as (gpu, _):
-        targeting = resolve_target(problem, target, Path(path).parent, gpu)
+        targeting = resolve_target(problem, target, Path(path), gpu)
         return _generate(problem, targeting, gpu, output, progress)
 
 
@@ -638,7 +645,7 @@ def run(
     _check_options(experiment, keep)
     with at_hand(parse_device(device)) as (gpu, reason):
         problem = _read(path, progress)
-        targeting = resolve_target(problem, target, Path(path).parent, gpu)
+        targeting = resolve_target(problem, target, Path(path), gpu)
         generated = _generate(problem, targeting, gpu, output, progress)
         if generated.bundle is None:
             return Ran(generated, None)
@@ -675,7 +682,7 @@ def simulate_file(
     if tile_cost_cv is not None:
         changes["assume"] = {**problem.assume.model_dump(), "tile_cost_cv": tile_cost_cv}
     problem = type(problem).model_validate({**problem.model_dump(), **changes})
-    targeting = _targeting(problem, target, Path(path).parent, progress)
+    targeting = _targeting(problem, target, Path(path), progress)
     planned = _plan(problem, targeting, None, progress)
     if planned.plan.choice is None:
         return SimulatedFile(planned, ())

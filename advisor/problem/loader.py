@@ -49,6 +49,13 @@ def load_problem(path: str | Path) -> GemmProblem:
     return parse_problem(_read(path), path)
 
 
+def place_of(path: str | Path, key: str) -> Where:
+    """Where a problem file has a key of its own, for a complaint that comes up after it was read."""
+    path = Path(path)
+    document = _parse_yaml(_read(path), str(path))
+    return Where(document.path, document.line_of((key,)), key)
+
+
 def parse_problem(text: str, path: str | Path) -> GemmProblem:
     """The problem in `text`. `path` names it in errors, and its stem is the default name."""
     document = _parse_yaml(text, str(path))

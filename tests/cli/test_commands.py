@@ -472,6 +472,94 @@ def test_a_fault_of_the_tool_exits_3_with_its_trace(advisor: Advisor, monkeypatc
     assert "ZeroDivisionError: a bug" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (("plan",), "advisor plan"),
+        (("plan", "examples/gemm.yaml", "--bogus"), "advisor plan"),
+        (("plan", "examples/gemm.yaml", "extra"), "advisor plan"),
+        (("plan", "--target"), "advisor"),  # the parser says no more
+        (("simulate", "examples/gemm.yaml", "--busy-sms", "-1"), "advisor simulate"),
+        (("doctor", "now"), "advisor doctor"),
+        (("deploy",), "advisor"),
+    ],
+)
+def test_a_wrong_command_line_is_a_document_too(advisor: Advisor, arguments: tuple[str, ...], place: str) -> None:
+    plain = advisor(*arguments)
+    assert plain.status == EXIT_INPUT
+    assert plain.stdout == ""
+    assert "Error: " in plain.stderr
+    result = advisor(arguments[0], "--json", *arguments[1:])
+    assert result.status == EXIT_INPUT
+    error = result.document["error"]
+    assert error["code"] == "COMMAND_LINE"
+    assert error["message"] in re.sub(r"\s+", " ", result.stderr)
+    assert error["fix"] == f"see {place} --help"
+
+
+def test_a_class_that_ctrl_c_struck_while_it_was_made_is_an_interruption(
+    advisor: Advisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python wraps what __set_name__ raises; a dataclass in a module that a command imports is such a place."""
+
+    def struck(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as cause:
+            raise RuntimeError("Error calling __set_name__ on 'Field' instance") from cause
+
+    monkeypatch.setattr(workflow, "plan_file", struck)
+    result = advisor("plan", "examples/gemm.yaml")
+    assert result.status == 130
+    assert "interrupted" in result.stderr
+    assert "INTERNAL_FAULT" not in result.stderr
+
+
+def test_a_target_that_the_file_names_wrongly_is_the_files_line(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path
+) -> None:
+    (workplace / "p.yaml").write_text("kind: gemm\nm: 8\nn: 8\nk: 8\ntarget: h2000\n")
+    assert "p.yaml:5: target: unknown target 'h2000'" in advisor("plan", "p.yaml").stderr
+    (workplace / "p.yaml").write_text("kind: gemm\nm: 8\nn: 8\nk: 8\ntarget: ./none.toml\n")
+    result = advisor("plan", "p.yaml", "--json")
+    assert (result.document["error"]["file"], result.document["error"]["line"]) == ("p.yaml", 5)
+    assert "none.toml" in result.document["error"]["message"]
+    assert advisor("plan", "p.yaml", "--target", "h2000").stderr.startswith("error: unknown target")
+
+
+def test_names_of_files_stay_on_their_line_and_send_no_terminal_codes(advisor: Advisor, workplace: Path) -> None:
+    from advisor.machine import load_profile
+    from advisor.machine.profile_file import write_profile
+
+    name = "a\n# b\x1b[31m\udcff.toml"
+    (workplace / name).write_text(write_profile(load_profile("h200")))
+    result = advisor("plan", "examples/gemm.yaml", "--target", f"./{name}", "--json")
+    assert result.document["target"]["name"] == r"a\n# b\x1b[31m\udcff.toml"
+    assert advisor("plan", "a\nb.yaml").stderr.startswith(r"error: a\nb.yaml: there is no such file")
+
+
+@pytest.mark.slow
+def test_the_command_that_is_shown_can_be_typed(advisor: Advisor, problem: Callable[..., str]) -> None:
+    result = advisor("generate", problem(name="tiny.yaml"), "--output", "my folder")
+    shown = re.search(r"read it: (advisor report .*)", result.stdout)
+    assert shown is not None
+    assert advisor(*shlex.split(shown[1])[1:]).status == EXIT_DONE
+
+
+@pytest.mark.parametrize("place", ["x" * 300, "/dev/null/x", "file/x", "loop/x"])
+def test_doctor_says_that_a_cache_cannot_be_written(
+    advisor: Advisor, no_gpu: None, workplace: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (workplace / "file").write_text("")
+    (workplace / "loop").symlink_to("loop")
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", place)
+    result = advisor("doctor", "--json")
+    assert result.status == EXIT_DONE
+    cache = next(each for each in result.document["checks"] if each["name"] == "cache")
+    assert not cache["ok"]
+    assert "cannot be written" in cache["detail"]
+
+
 # --- what a hostile caller does ---------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Viola
 Arrays = Mapping[str, NDArray[Any]]
 Occupancy = Callable[[OccupancyKey, DeviceProfile], tuple[int, dict[str, Any]] | None]
 """Clusters resident at once for a built kernel, and where the answer comes from; None: not this oracle's to say."""
+DRAM_SHARPNESS = 4  # exponent of the norm that joins a launch with its DRAM time: bursts and tiles overlap less well
 Measurements = Mapping[Candidate, float]
 """Measured time of a candidate on the very problem, microseconds a launch, on the GPU of its family's profile."""
 
@@ -33,7 +34,7 @@ class Timing:
 
     time_us: float
     makespan_us: float
-    launch_us: float
+    launch_us: float  # the launch, and what comes once with it
     main_us: float  # main loop of one cluster tile
     prologue_us: float
     epilogue_us: float
@@ -47,6 +48,13 @@ class Timing:
     available: int  # the same while other work holds its SMs
     bound: str  # what limits it
     bounds: Mapping[str, float]  # each bound's own time for the launch
+    sharing: int = 1  # CTAs of one SM that begin and end under each other's main loops, one tile per cluster
+
+    def total_us(self, makespan_us: float) -> float:
+        """The launch from start to start, if its clusters take `makespan_us`: the one sum of the parts above."""
+        largest = max(makespan_us, self.dram_us, 1e-9)
+        parts = (makespan_us / largest) ** DRAM_SHARPNESS + (self.dram_us / largest) ** DRAM_SHARPNESS
+        return self.launch_us + largest * float(parts ** (1.0 / DRAM_SHARPNESS)) + self.extra_us
 
 
 class Search(Protocol):

@@ -474,18 +474,19 @@ def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, find
             )
         )
     counts = rejected_counts(top.search)
-    findings.append(
-        Finding(
-            code="REJECTED_CANDIDATES",
-            severity="info",
-            message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of "
-            f"{top.family} are illegal: " + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
-            numbers={
-                "counts": {code: n for code, n, _ in counts},
-                "examples": {code: text for code, _, text in counts[:EXAMPLES]},
-            },
+    if counts:
+        findings.append(
+            Finding(
+                code="REJECTED_CANDIDATES",
+                severity="info",
+                message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of "
+                f"{top.family} are illegal: " + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
+                numbers={
+                    "counts": {code: n for code, n, _ in counts},
+                    "examples": {code: text for code, _, text in counts[:EXAMPLES]},
+                },
+            )
         )
-    )
     if top.search.queried(top.row) is None:
         findings.append(
             Finding(

@@ -7,7 +7,7 @@ it is read as arrays. Nothing is committed before residency and tail are known: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -163,7 +163,7 @@ def _simulated(
             for row in own[np.argsort(times[own], kind="stable")[: FINALISTS // 2]].tolist():
                 timing = search.timing(row)
                 outcome = run(timing, labels[code], limits)
-                found[row] = timing.launch_us + max(outcome.makespan_us, timing.dram_us) + timing.extra_us
+                found[row] = timing.total_us(outcome.makespan_us)
     return found
 
 
@@ -190,15 +190,17 @@ def run(
     cost: Any = timing.main_us
     if cv > 0.0 and 0 < count <= MAX_SIMULATED_TILES:
         cost = skewed_costs(count, timing.main_us, cv, limits["seed"])
-    return simulate(
+    # One tile: CTAs that share an SM begin and end under each other's main loops, the first and the last alone.
+    share = timing.sharing if schedule == "one_tile" else 1
+    outcome = simulate(
         Setup(
             schedule=schedule,
             cost_us=cost,
             tiles=None if cost is not timing.main_us else count,
             resident=places,
             planned=None if grid is None else max(1, grid),
-            prologue_us=timing.prologue_us,
-            epilogue_us=timing.epilogue_us,
+            prologue_us=timing.prologue_us / share,
+            epilogue_us=timing.epilogue_us / share,
             overlap=timing.overlap if schedule != "one_tile" else 0.0,
             claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
             prefetch=1,
@@ -206,6 +208,10 @@ def run(
             trace=trace,
         )
     )
+    if share == 1 or count == 0:
+        return outcome
+    alone = (timing.prologue_us + timing.epilogue_us) * (1.0 - 1.0 / share)
+    return replace(outcome, makespan_us=outcome.makespan_us + alone)
 
 
 def options(rung: Rung, axis: str) -> list[Option]:
@@ -232,6 +238,8 @@ def options(rung: Rung, axis: str) -> list[Option]:
 
 def same_shape(rung: Rung, schedule: Schedule) -> int | None:
     """The row that differs from the pick in its schedule alone, where it is legal."""
+    if schedule == rung.candidate.schedule:
+        return rung.row
     search, mask = rung.search, np.isfinite(rung.search.time_us)
     for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab", "shares_sm"):
         _, codes = search.axes[axis]

@@ -20,9 +20,10 @@ def view(f: Facts) -> Step:
         else (size, count, sms, unused, "derived", flag)
         for size, count, sms, unused, flag in residency_rows(top)
     ]
+    unit = f"clusters of {c.cluster_size}" if c.cluster_size > 1 else "single CTAs"
     because = [
         reason(
-            f"{top.timing.resident} clusters of {c.cluster_size} run at once on {used} of {top.profile.sms} SMs",
+            f"{top.timing.resident} {unit} run at once on {used} of {top.profile.sms} SMs",
             source,
             max_active_clusters=top.timing.resident,
             sms_used=used,
@@ -78,7 +79,7 @@ def view(f: Facts) -> Step:
         decisions=[
             Decision(
                 question="How many clusters are resident?",
-                choice=f"{top.timing.resident} clusters of {c.cluster_size} ({source})",
+                choice=f"{top.timing.resident} {unit} ({source})",
                 because=because,
                 rejected=_other_sizes(f),
             )

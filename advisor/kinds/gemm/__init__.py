@@ -119,6 +119,7 @@ class GemmSearch:
             available=int(c.available[i]),
             bound=max(bounds, key=lambda name: bounds[name]),
             bounds=bounds,
+            sharing=int(cost.sharing(t)[i]),
         )
 
     def queried(self, i: int) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm.space import LEGAL, SCHEDULE_RANK, Bools, Ints, Table, free_clusters
 from advisor.kinds.gemm.tma import store_through_tma
+from advisor.kinds.workload import DRAM_SHARPNESS
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Family, Raster
@@ -86,7 +87,6 @@ TUNING: dict[Family, Tuning] = {
         batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875, transfer_power=0.12, tf32_power=0.8,
     ),
 }  # fmt: skip
-DRAM_SHARPNESS = 4  # of the norm that joins the launch with its DRAM time: bursts and tiles overlap less well
 EPILOGUE_POWER = 0.7  # of an SM in an epilogue, over one that multiplies
 POWER_EXPONENT = 0.5  # clock under a power cap ~ activity^-0.5: power ~ activity x clock^2
 _EXPECTED_MAX = np.interp(np.arange(17), (1, 2, 4, 8, 16), (0.0, 0.564, 1.029, 1.424, 1.766))
@@ -387,6 +387,11 @@ def _available(t: Table, pool: Ints, resident: Ints, busy_sms: int) -> Ints:
     return np.asarray(np.minimum(pool, np.minimum(free, resident)), dtype=np.int64)
 
 
+def sharing(t: Table) -> Ints:
+    """CTAs of one SM that begin and end under each other's main loops."""
+    return np.clip(t.ctas_per_sm, 1, 2)
+
+
 def _makespan(
     t: Table,
     clusters: Ints,
@@ -407,7 +412,7 @@ def _makespan(
     hidden = np.minimum(epilogue * overlap, main)
     step = main + epilogue - hidden
     # One tile: of two CTAs that share an SM one multiplies while the other begins or ends, about half of the time.
-    lone = main + (prologue + epilogue) / np.clip(t.ctas_per_sm, 1, 2)
+    lone = main + (prologue + epilogue) / sharing(t)
     waves = ceil_div(clusters, places)
     one_tile = (waves - 1) * lone + prologue + main + epilogue
     # How many SMs other work holds is a snapshot: a static grid is charged for one place fewer than it says.

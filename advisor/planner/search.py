@@ -192,26 +192,44 @@ def run(
         cost = skewed_costs(count, timing.main_us, cv, limits["seed"])
     # One tile: CTAs that share an SM begin and end under each other's main loops, the first and the last alone.
     share = timing.sharing if schedule == "one_tile" else 1
-    outcome = simulate(
-        Setup(
-            schedule=schedule,
-            cost_us=cost,
-            tiles=None if cost is not timing.main_us else count,
-            resident=places,
-            planned=None if grid is None else max(1, grid),
-            prologue_us=timing.prologue_us / share,
-            epilogue_us=timing.epilogue_us / share,
-            overlap=timing.overlap if schedule != "one_tile" else 0.0,
-            claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
-            prefetch=1,
-            throttle=1,
-            trace=trace,
-        )
+    setup = Setup(
+        schedule=schedule,
+        cost_us=cost,
+        tiles=None if cost is not timing.main_us else count,
+        resident=places,
+        planned=None if grid is None else max(1, grid),
+        prologue_us=timing.prologue_us / share,
+        epilogue_us=timing.epilogue_us / share,
+        overlap=timing.overlap if schedule != "one_tile" else 0.0,
+        claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
+        prefetch=1,
+        throttle=1,
+        trace=trace,
     )
+    outcome = _many(setup, count) if grid is not None and grid > places else simulate(setup)
     if share == 1 or count == 0:
         return outcome
     alone = (timing.prologue_us + timing.epilogue_us) * (1.0 - 1.0 / share)
     return replace(outcome, makespan_us=outcome.makespan_us + alone)
+
+
+def _many(setup: Setup, count: int) -> Outcome:
+    """A grid beyond residency, which has no closed form. Equal tiles add the same with every further round, so of very
+    many the last rounds are enough."""
+    grid = setup.planned or setup.resident
+    unit = grid if setup.schedule == "static" else setup.resident
+    rounds = max(0, count - MAX_SIMULATED_TILES) // unit
+    if setup.tiles is None or rounds == 0 or count - rounds * unit < 2 * grid:
+        return simulate(setup)
+    few = simulate(replace(setup, tiles=count - rounds * unit))
+    fewer = simulate(replace(setup, tiles=count - (rounds + 1) * unit))
+    return replace(
+        few,
+        makespan_us=few.makespan_us + rounds * (few.makespan_us - fewer.makespan_us),
+        waves=count / len(few.finish_us),
+        max_tiles=few.max_tiles + rounds * (few.max_tiles - fewer.max_tiles),
+        last_wave_use=((count - 1) % len(few.finish_us) + 1) / len(few.finish_us),
+    )
 
 
 def options(rung: Rung, axis: str) -> list[Option]:

@@ -154,6 +154,16 @@ class Gemm:
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What limits every kernel of the target before any search."""
         p, found = self.problem, []
+        if p.shared_gpu.busy_sms >= profile.sms:
+            found.append(
+                Finding(
+                    code="ZERO_ACTIVE_CLUSTERS",
+                    severity="warning",
+                    message=f"shared_gpu.busy_sms is {p.shared_gpu.busy_sms}, {profile.title} has {profile.sms} SMs: "
+                    "planned as if one were left",
+                    numbers={"busy_sms": p.shared_gpu.busy_sms, "sms": profile.sms},
+                )
+            )
         if supports(Feature.TMA, profile.arch) and self.families(profile) != ("portable",):
             for each in tma.operand_violations(p, "d"):
                 found.append(

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.kinds.gemm.space import LEGAL, SCHEDULE_RANK, Bools, Ints, Table, free_clusters
+from advisor.kinds.gemm.space import LEGAL, SCHEDULE_RANK, Bools, Ints, Table
 from advisor.kinds.gemm.tma import store_through_tma
 from advisor.kinds.workload import DRAM_SHARPNESS
+from advisor.machine.occupancy import free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Family, Raster
@@ -168,12 +169,13 @@ def evaluate(
 
     budget = p.constraints.sm_budget
     pool = resident if budget is None else np.minimum(resident, budget // t.size)
-    available = _available(t, pool, resident, p.shared_gpu.busy_sms)
+    busy_sms = min(p.shared_gpu.busy_sms, profile.sms - 1)  # were none left, there would be nothing to plan
+    available = _available(t, pool, resident, busy_sms)
     persistent = t.schedule != ONE_TILE
     planned = np.where(persistent & (t.schedule != CLC), np.minimum(clusters, pool), clusters)
     working = np.minimum(clusters, np.maximum(1, available)) * t.size
     # The SM with the most CTAs decides: one CTA more than there are SMs, and somewhere two share one.
-    reach = np.maximum(1, t.reach - p.shared_gpu.busy_sms)
+    reach = np.maximum(1, t.reach - busy_sms)
     per_sm = np.clip(ceil_div(working, reach), 1, np.maximum(1, t.ctas_per_sm)).astype(np.float64)
 
     shape = (extent_m / tiles_m, extent_n / tiles_n)
@@ -209,7 +211,7 @@ def evaluate(
     )
     reduce = np.where(sliced, _reduction(p, profile, tune, scratch, clk), 0.0)
     total = start + _norm(DRAM_SHARPNESS, makespan, dram) + reduce
-    reason, reasons = _extent_reasons(p, t, resident, tiles_m, tiles_n, all_steps, clusters)
+    reason, reasons = _extent_reasons(p, t, resident, available, tiles_m, tiles_n, all_steps, planned)
     if restrict is not None:
         reason = np.where((reason == LEGAL) & ~restrict, len(reasons), reason)
         reasons = (*reasons, Violation("OUT_OF_SPACE", "outside the space that was asked for"))
@@ -491,16 +493,17 @@ def _extent_reasons(
     p: GemmProblem,
     t: Table,
     resident: Ints,
+    available: Ints,
     tiles_m: Ints,
     tiles_n: Ints,
     all_steps: Ints,
-    clusters: Ints,
+    planned: Ints,
 ) -> tuple[Ints, tuple[Violation, ...]]:
     """The static reasons, joined by those that need the problem's extents, the constraints or the residency."""
     reason = t.reason.copy()
     reasons = list(t.reasons)
     limit = p.constraints.max_cluster_size
-    for violation, broken in _clauses(p, t, resident, tiles_m, tiles_n, all_steps, clusters, limit):
+    for violation, broken in _clauses(p, t, resident, available, tiles_m, tiles_n, all_steps, planned, limit):
         hit = broken & (reason == LEGAL)
         if hit.any():
             reason[hit] = len(reasons)
@@ -512,10 +515,11 @@ def _clauses(
     p: GemmProblem,
     t: Table,
     resident: Ints,
+    available: Ints,
     tiles_m: Ints,
     tiles_n: Ints,
     all_steps: Ints,
-    clusters: Ints,
+    planned: Ints,
     limit: int,
 ) -> list[tuple[Violation, Bools]]:
     profile, cluster = t.profile, t.forced[0]
@@ -543,6 +547,10 @@ def _clauses(
         found.append((Violation("SM_BUDGET_CLUSTER", text, {"sm_budget": budget}), t.size > budget))
     text = f"no cluster of this size is resident on {profile.title} with this footprint"
     found.append((Violation("ZERO_ACTIVE_CLUSTERS", text, {"max_active_clusters": 0}), resident <= 0))
+    if p.shared_gpu.busy_sms > 0:
+        held = p.shared_gpu.busy_sms
+        text = f"no cluster of this size fits beside other work that holds {held} of {profile.sms} SMs"
+        found.append((Violation("ZERO_ACTIVE_CLUSTERS", text, {"busy_sms": held}), available <= 0))
     if cluster is None:
         pair_alone = (t.mma_ctas == 2) & (t.cluster_x == 2)
         wide = ((t.cluster_x > tiles_m) & ~(pair_alone & (t.forced[4] == 2))) | (t.cluster_y > tiles_n)
@@ -564,7 +572,7 @@ def _clauses(
     text = "split-K is for one-tile and static schedules"
     dynamic = (t.split > 1) & ((t.schedule == TICKET) | (t.schedule == CLC))
     found.append((Violation("SPLIT_K_SCHEDULE", text), dynamic))
-    in_x = clusters * t.cluster_x
+    in_x = planned * t.cluster_x
     text = "the grid's x dimension is above 2^31 - 1"
     found.append((Violation("GRID_DIM_LIMIT", text, {"limit": 2**31 - 1}), in_x > 2**31 - 1))
     return found

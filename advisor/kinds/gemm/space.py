@@ -185,15 +185,6 @@ def smem_limit(family: Family, profile: DeviceProfile) -> int:
     return profile.smem_per_block_bytes
 
 
-def free_clusters(profile: DeviceProfile, ctas: int, size: int, busy_sms: int) -> int:
-    """Clusters that run at once while other work holds `busy_sms` SMs, spread over the groups by size."""
-    from advisor.simulation import late_starts
-
-    if busy_sms <= 0:
-        return sum(clusters_by_group(profile, ctas, size))
-    return int((late_starts(profile, ctas, size, busy_sms, 1.0) == 0.0).sum())
-
-
 def make_of(p: GemmProblem) -> tuple[Any, ...]:
     """What a table depends on: everything of the problem that is fixed at compile time, and no extent."""
     aligned = tuple(

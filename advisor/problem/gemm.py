@@ -7,6 +7,7 @@ read, so that dumping it and reading it again gives the same model. Extents and 
 from __future__ import annotations
 
 import keyword
+import sys
 from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -41,7 +42,25 @@ _CPP_WORDS = """alignas alignof asm auto bitand bitor bool catch char compl conc
     mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register requires short signed
     sizeof static static_assert static_cast std struct switch template this throw true false typedef typeid typename
     union unsigned using virtual void volatile wchar_t xor and_eq xor_eq cuda advisor"""
-RESERVED_NAMES = frozenset([*keyword.kwlist, *keyword.softkwlist, *_CPP_WORDS.split()])
+# It becomes the files <name>.h and <name>.py too: beside these, `#include <string.h>` or `import json` would find the
+# bundle's, in the launcher and the binding as in the code of whoever uses them.
+_HEADERS = """aio alloca assert byteswap complex ctype dirent dlfcn elf endian err errno error fcntl features fenv float
+    glob iconv inttypes iso646 langinfo libgen limits link locale malloc math memory monetary mqueue netdb poll pthread
+    pwd regex sched search semaphore setjmp signal spawn stab stdalign stdarg stdatomic stdbool stddef stdint stdio
+    stdlib stdnoreturn string strings syscall syslog tar termios tgmath threads time uchar ucontext unistd utime values
+    wait wchar wctype wordexp builtin_types device_types driver_types host_config host_defines math_constants mma
+    surface_types texture_types vector_functions vector_types nvrtc"""
+_MODULES = "cupy numpy torch jax tensorflow"
+# And a target of CMake.
+_TARGETS = "all clean edit_cache help images install list_install_components package package_source preinstall test"
+RESERVED_NAMES = frozenset(
+    [
+        *keyword.kwlist,
+        *keyword.softkwlist,
+        *sys.stdlib_module_names,
+        *f"{_CPP_WORDS} {_HEADERS} {_MODULES} {_TARGETS}".split(),
+    ]
+)
 
 
 def _no_bool(value: Any) -> Any:
@@ -224,7 +243,7 @@ def _name_rule(p: GemmProblem) -> None:
             "PROBLEM_NAME",
             "name",
             p.name,
-            f"{p.name!r} is a word of C++ or Python, and the name becomes a namespace and a module",
+            f"{p.name!r} has a meaning in C++, Python or CMake, and the name becomes a header, a module and a target",
             f"write name: {p.name}_gemm",
         )
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from advisor.errors import ProblemError, Where
-from advisor.problem.gemm import MAX_NAME_LENGTH, NAME_PATTERN, GemmProblem
+from advisor.problem.gemm import MAX_NAME_LENGTH, NAME_PATTERN, RESERVED_NAMES, GemmProblem
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -307,8 +307,11 @@ def _kind(document: Document) -> str:
 
 
 def _default_name(path: Path, document: Document) -> str:
-    """The file's stem in lower case with `-`, `.` and blanks as `_`. What that does not make a name is refused."""
+    """The file's stem in lower case with `-`, `.` and blanks as `_`, and the kind behind it where that is a word with
+    a meaning of its own (test.yaml: test_gemm). What that does not make a name is refused."""
     stem = re.sub(r"[-. ]", "_", path.stem.lower())
+    if stem in RESERVED_NAMES:
+        stem = f"{stem}_{document.values['kind']}"
     if not re.fullmatch(NAME_PATTERN, stem) or len(stem) > MAX_NAME_LENGTH:
         letters = re.sub(r"[^a-z0-9_]", "", stem).lstrip("0123456789_")[:MAX_NAME_LENGTH]
         raise ProblemError(

@@ -84,13 +84,32 @@ def test_inputs_may_broadcast_over_batches_and_outputs_may_interleave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stem", "name"), [("mlp_up", "mlp_up"), ("MLP-Up", "mlp_up"), ("gemm 8k", "gemm_8k"), ("v1.2", "v1_2")]
+    ("stem", "name"),
+    [
+        ("mlp_up", "mlp_up"),
+        ("MLP-Up", "mlp_up"),
+        ("gemm 8k", "gemm_8k"),
+        ("v1.2", "v1_2"),
+        ("test", "test_gemm"),
+        ("namespace", "namespace_gemm"),
+    ],
 )
 def test_default_name_is_the_stem_made_safe(stem: str, name: str) -> None:
     assert problem(GOOD, f"{stem}.yaml").name == name
 
 
-@pytest.mark.parametrize("stem", ["8k", "größe", "a;rm", "x" * 65, 'a"b', "namespace"])
+@pytest.mark.parametrize(
+    "name", ["class", "and_eq", "match", "string", "math", "json", "torch", "cuda", "test", "images"]
+)
+def test_a_name_that_means_something_to_a_compiler_or_an_interpreter_is_refused(name: str) -> None:
+    """<name>.h would stand before the system's header, <name>.py before the library's module."""
+    error = refusal(GOOD + f"name: {name}\n")
+    assert error.code == "PROBLEM_NAME"
+    assert error.fix == f"write name: {name}_gemm"
+    assert problem(GOOD + f"name: {name}_gemm\n").name == f"{name}_gemm"
+
+
+@pytest.mark.parametrize("stem", ["8k", "größe", "a;rm", "x" * 65, 'a"b'])
 def test_a_stem_that_makes_no_name_is_refused_with_one_that_does(stem: str) -> None:
     error = refusal(GOOD, f"{stem}.yaml")
     assert error.code == "PROBLEM_NAME"

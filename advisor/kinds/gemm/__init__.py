@@ -241,12 +241,15 @@ class Gemm:
         return module_of(c.family).resources(self.problem, c)
 
     def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
-        """The candidate with overrides put in, legal or not: what was asked for, so that `clauses` can name why not."""
+        """The candidate with overrides put in, legal or not: what was asked for, so that `clauses` can name why not.
+        What was not asked for follows: no pair in an odd cluster, the threads that the tile takes."""
         cluster = overrides.get("cluster", c.cluster)
+        tile = overrides.get("tile", c.tile)
         split = overrides.get("split_k", cluster[2] if cluster[2] > 1 else c.work.split_k)
+        threads = {(each.m, each.n): each.threads for each in space.family_span(c.family).tiles}
         work = replace(
             c.work,
-            mma_ctas=overrides.get("mma_ctas", c.work.mma_ctas),
+            mma_ctas=overrides.get("mma_ctas", c.work.mma_ctas if cluster[0] % 2 == 0 else 1),
             multicast_a=cluster[1],
             multicast_b=cluster[0],
             split_k=split,
@@ -256,8 +259,9 @@ class Gemm:
             c,
             cluster=cluster,
             schedule=overrides.get("schedule", c.schedule),
-            tile=overrides.get("tile", c.tile),
+            tile=tile,
             stages=overrides.get("stages", c.stages),
+            threads=threads.get((tile[0], tile[1]), c.threads),
             work=work,
         )
 

@@ -494,6 +494,8 @@ def _cluster_reasons(
         for (i, (x, y)), (j, (z, split)), (k, schedule) in itertools.product(
             enumerate(span.clusters), enumerate(span.splits), enumerate(span.schedules)
         ):
+            if x * y * z > MAX_CLUSTER and family != "portable":
+                continue  # what no machine has is the machine's to refuse, and to step down from
             c = Candidate(
                 family=family,
                 cluster=(x, y, z),

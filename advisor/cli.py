@@ -10,27 +10,61 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperGroup
 
-from advisor.errors import EXIT_DEVICE, EXIT_DONE, AdvisorError, InputError
+from advisor.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, AdvisorError, InputError, OutputError
 
 if TYPE_CHECKING:
     from advisor import workflow
     from advisor.records.plan import Finding, Plan
     from advisor.report.blocks import Block
 
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_TERMINATED = 128 + signal.SIGTERM
+# Of the parser that this version of Typer brings.
+UsageError = cast("type[Exception]", typer.BadParameter.__mro__[1])
+
+
+class Commands(TyperGroup):
+    """The commands, with a document for a wrong command line where --json asks for one."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(words, *rest, **{**extra, "standalone_mode": False})
+        except UsageError as caught:
+            error: Any = caught
+            error.show()
+            if "--json" in words:
+                message = re.sub(r"\s+", " ", error.format_message())
+                place = error.ctx.command_path if error.ctx else "advisor"
+                _print_document(InputError("COMMAND_LINE", message, fix=f"see {place} --help").as_document())
+            status = EXIT_INPUT
+        except KeyboardInterrupt:  # outside of a command
+            status = _interrupted()
+        except (OSError, AdvisorError) as failure:  # --help and --version, to where nothing can be written
+            _complain(f"error: {failure}")
+            status = EXIT_INPUT
+        sys.exit(status if isinstance(status, int) else EXIT_DONE)
+
 
 app = typer.Typer(
+    cls=Commands,
     name="advisor",
     help="Decides, with reasons, whether thread block clusters pay off on a GPU; renders and proves the kernels.",
+    epilog="Exit status: 0 done; 1 the answer is no; 2 a file or an argument is wrong; 3 a driver, a device, or a "
+    "fault of the tool; 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -42,7 +76,12 @@ ProblemFile = Annotated[Path, typer.Argument(metavar="FILE", help="A problem fil
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A folder that `advisor generate` wrote.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="TARGET", help="A profile's name, auto, or a profile file. Default: from FILE."),
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="b200, gb200, b300, h100, h200, rtx_pro_6000, a profile file (.toml), or auto: the GPU at hand, else "
+        "b200. Default: from FILE.",
+    ),
 ]
 DeviceOption = Annotated[
     str,
@@ -75,18 +114,21 @@ def command(name: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
             as_json = bool(arguments.get("as_json"))
             try:
                 status = function(**arguments)
-                sys.stdout.flush()
+                with _standard_output():
+                    sys.stdout.flush()
             except AdvisorError as error:
                 _print_error(error, as_json)
                 status = error.exit_status
             except KeyboardInterrupt:
-                _complain("interrupted: nothing was left half-written")
-                status = EXIT_INTERRUPTED
+                status = _interrupted()
             except BrokenPipeError:  # `advisor report X | head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 status = EXIT_DONE
             except Exception as error:  # noqa: BLE001  a fault of the tool must exit 3, Python's own status is 1
-                traceback.print_exc(file=sys.stderr)
+                if _was_interrupted(error):
+                    raise typer.Exit(_interrupted()) from None
+                with contextlib.suppress(OSError):
+                    traceback.print_exc(file=sys.stderr)
                 _print_error(_fault(error), as_json)
                 status = EXIT_DEVICE
             raise typer.Exit(status)
@@ -99,8 +141,50 @@ def command(name: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
 
 def main() -> NoReturn:
     """The `advisor` command."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - lives as long as the process
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name of a file may be no text in this locale
+    signal.signal(signal.SIGTERM, _terminate)
     app(prog_name="advisor")
     raise SystemExit(EXIT_DONE)
+
+
+def _terminate(*_: object) -> NoReturn:
+    """A request to end unwinds like Ctrl-C: staging folders go, children end."""
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def _interrupted() -> int:
+    _complain("interrupted: nothing was left half-written")
+    return EXIT_INTERRUPTED
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C stands behind an error: Python wraps what strikes while a class is being made."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__
+    return False
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """What is written inside may fail: a closed pipe is the reader's choice, a full disk an error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again as it ends
+        raise OutputError(
+            "OUTPUT_NOT_WRITABLE",
+            f"standard output cannot be written: {error.strerror or error}",
+            fix="check the free space where it goes",
+            numbers={"errno": error.errno},
+        ) from error
 
 
 def _fault(error: Exception) -> AdvisorError:
@@ -117,16 +201,39 @@ def _print_error(error: AdvisorError, as_json: bool) -> None:
 
 
 def _complain(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # nobody listens: the work goes on
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def _print(text: str) -> None:
+    with _standard_output():
+        sys.stdout.write(text)
 
 
 def _say(text: str = "") -> None:
-    sys.stdout.write(text + "\n")
+    _print(text + "\n")
 
 
 def _print_document(document: object) -> None:
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    _print_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+
+
+def _print_json(text: str) -> None:
+    """JSON is UTF-8: where standard output is not, or the text holds no valid Unicode, other letters are escaped."""
+    encoding = (sys.stdout.encoding or "").lower().replace("_", "-")
+    if encoding not in ("utf-8", "utf8") or not _is_unicode(text):
+        text = "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text)
+    _print(text)
+
+
+def _is_unicode(text: str) -> bool:
+    """False where a file name of other bytes is in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _print_blocks(blocks: list[Block]) -> None:
@@ -134,7 +241,13 @@ def _print_blocks(blocks: list[Block]) -> None:
 
     from advisor.report.terminal import print_blocks
 
-    print_blocks(blocks, Console(highlight=False, soft_wrap=False))
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            """rich would exit 1, which here means no; `command` answers it."""
+            raise BrokenPipeError
+
+    with _standard_output():
+        print_blocks(blocks, Output(highlight=False, soft_wrap=False))
 
 
 class _Progress:
@@ -166,8 +279,8 @@ class _Progress:
         if self._is_terminal:
             with contextlib.suppress(OSError):
                 text = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
-            sys.stderr.write("\r\x1b[2K" + text)
-            sys.stderr.flush()
+                sys.stderr.write("\r\x1b[2K" + text)
+                sys.stderr.flush()
             self._open_line = True
 
     def _line(self, text: str) -> None:
@@ -223,7 +336,7 @@ def plan(
 def _print_plan_document(plan: Plan) -> None:
     from advisor.records.base import canonical_json
 
-    sys.stdout.write(canonical_json(plan))
+    _print_json(canonical_json(plan))
 
 
 def _print_plan(plan: Plan, full: bool) -> None:
@@ -290,7 +403,7 @@ def _print_generated(generated: workflow.Generated) -> None:
         return
     _say(f"Bundle: {_shown_path(generated.bundle.folder)}")
     _say(f"  {len(generated.bundle.launch.kernels)} kernels, {len(generated.images)} images compiled, none has run")
-    _say(f"  read it: advisor report {_shown_path(generated.bundle.folder)}")
+    _say(f"  read it: advisor report {_as_argument(generated.bundle.folder)}")
     _print_findings((*generated.broken, *generated.findings))
 
 
@@ -304,6 +417,13 @@ def _shown_path(path: Path) -> str:
     with contextlib.suppress(ValueError):
         return str(path.resolve().relative_to(Path.cwd()))
     return str(path)
+
+
+def _as_argument(path: Path) -> str:
+    """As a shell takes it."""
+    import shlex
+
+    return shlex.quote(_shown_path(path))
 
 
 @command("validate")
@@ -338,9 +458,9 @@ def _print_validated(validated: workflow.Validated) -> None:
     from advisor.report import validation_blocks
 
     _print_blocks(validation_blocks(validated.evidence))
-    folder = _shown_path(validated.bundle.folder)
-    _say(f"Evidence: {folder}/validation.json")
-    _say(f"  read it: advisor report {folder}")
+    folder = validated.bundle.folder
+    _say(f"Evidence: {_shown_path(folder)}/validation.json")
+    _say(f"  read it: advisor report {_as_argument(folder)}")
 
 
 @command("report")
@@ -370,7 +490,7 @@ def report(
     elif format == "terminal":
         _print_blocks(blocks(plan, evidence))
     else:
-        sys.stdout.write(render_html(plan, evidence) if format == "html" else render_report(plan, evidence))
+        _print(render_html(plan, evidence) if format == "html" else render_report(plan, evidence))
     return EXIT_DONE
 
 
@@ -476,7 +596,9 @@ def _simulated_document(simulated: workflow.SimulatedFile) -> dict[str, Any]:
 
 @command("probe")
 def probe(
-    device: DeviceOption = "auto",
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="cuda:N; auto and cuda are GPU 0.")
+    ] = "auto",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the profile there, as TOML.")
     ] = None,
@@ -499,7 +621,7 @@ def probe(
     if as_json:
         _print_document(result.document)
     elif output is None:
-        sys.stdout.write(write_profile(result.profile))
+        _print(write_profile(result.profile))
     else:
         _say(f"Profile of {result.profile.title}: {output}")
     return EXIT_DONE
@@ -510,7 +632,9 @@ def agreement(
     table: Annotated[
         Path | None, typer.Argument(metavar="TABLE", help="A CSV of tuned choices. Default: the shipped one.")
     ] = None,
-    target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The profile to plan with.")] = "b200",
+    target: Annotated[
+        str, typer.Option("--target", metavar="TARGET", help="The profile to plan with, by name or file.")
+    ] = "b200",
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", metavar="TYPE", help="Only this type; may be given more than once.")
     ] = None,

@@ -8,6 +8,7 @@ import platform
 import sys
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from advisor.errors import AdvisorError
 
@@ -95,10 +96,19 @@ def _cache() -> Check:
     root = default_root()
     if root is None:
         return Check("cache", False, "off: no home folder", "set ADVISOR_CACHE_DIR to a folder", required=False)
-    place = next(each for each in (root, *root.parents) if each.exists())
-    writable = os.access(place, os.W_OK)
+    place = next(each for each in (root.absolute(), *root.absolute().parents) if os.path.lexists(each))
+    writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK) and _can_be_named(root)
     fix = "set ADVISOR_CACHE_DIR to a folder that can be written"
     return Check("cache", writable, str(root) if writable else f"{root} cannot be written", fix, required=False)
+
+
+def _can_be_named(folder: Path) -> bool:
+    """False for a path that no file system takes: a part of it is too long."""
+    try:
+        folder.exists()
+    except OSError:
+        return False
+    return True
 
 
 def _gpu() -> list[Check]:

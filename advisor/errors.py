@@ -30,6 +30,11 @@ EXIT_INPUT = 2
 EXIT_DEVICE = 3
 
 
+def printable(name: str) -> str:
+    """A name of a file as one line of text: no line breaks, no terminal codes, no bytes that are no text."""
+    return name if name.isprintable() else repr(name)[1:-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """A place in a file that the user wrote. `line` counts from 1."""
@@ -39,7 +44,8 @@ class Where:
     field: str | None = None
 
     def __str__(self) -> str:
-        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        path = printable(self.path)
+        place = path if self.line is None else f"{path}:{self.line}"
         return place if self.field is None else f"{place}: {self.field}"
 
 

@@ -7,6 +7,7 @@ what was done; what was not done is in it with the reason, never left out. Rooms
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError
+from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError, ProfileError, printable
 from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import is_path
 from advisor.planner import plan as make_plan
-from advisor.problem import GemmProblem, load_problem
+from advisor.problem import GemmProblem, load_problem, place_of
 from advisor.records.candidate import Candidate, Family, OccupancyKey
 from advisor.records.evidence import Evidence
 from advisor.records.plan import Finding, Plan
@@ -176,32 +177,44 @@ class Ran:
 def plan_file(path: str | Path, *, target: str | None = None, progress: Progress = silent) -> Planned:
     """The plan of a problem file, from the profile's formula. Raises ProblemError, ProfileError."""
     problem = _read(path, progress)
-    if (target if target is not None else problem.target) == "auto":
+    return _plan(problem, _targeting(problem, target, Path(path), progress), None, progress)
+
+
+def _targeting(problem: GemmProblem, asked: str | None, file: Path, progress: Progress) -> Targeting:
+    """The target of a command that only describes a GPU and runs nothing on it."""
+    if (asked if asked is not None else problem.target) == "auto":
         with at_hand(DeviceChoice(required=False)) as (gpu, _):
-            targeting = resolve_target(problem, target, Path(path).parent, gpu)
+            targeting = resolve_target(problem, asked, file, gpu)
     else:
-        targeting = resolve_target(problem, target, Path(path).parent, None)
+        targeting = resolve_target(problem, asked, file, None)
     if targeting.note:
         progress(Noted(targeting.note))
-    return _plan(problem, targeting, None, progress)
+    return targeting
 
 
 def _read(path: str | Path, progress: Progress) -> GemmProblem:
-    with _stage(progress, "read", str(path)) as result:
+    with _stage(progress, "read", printable(str(path))) as result:
         problem = load_problem(path)
         result.append(f"{problem.name}: {problem.kind} m={problem.m} n={problem.n} k={problem.k}")
     return problem
 
 
-def resolve_target(problem: GemmProblem, asked: str | None, folder: Path, device: Device | None) -> Targeting:
-    """The target: what the command line asks for, else the problem file; `auto` is `device`, else b200.
+def resolve_target(problem: GemmProblem, asked: str | None, file: Path, device: Device | None) -> Targeting:
+    """The target: what the command line asks for, else the problem `file`; `auto` is `device`, else b200.
 
     A profile file named in the problem file is relative to that file, one on the command line to the current folder.
     """
     name = asked if asked is not None else problem.target
     if name != "auto":
-        place = name if asked is not None or not is_path(name) else str(folder / name)
-        return Targeting(Path(name).name if is_path(name) else name, load_profile(place), "profile")
+        place = name if asked is not None or not is_path(name) else str(file.parent / name)
+        try:
+            profile = load_profile(place)
+        except ProfileError as error:
+            if asked is None and error.code in ("UNKNOWN_TARGET", "PROFILE_UNREADABLE"):  # the problem file is wrong
+                error.message = error.message if error.where is None else f"{error.where}: {error.message}"
+                error.where = place_of(file, "target")
+            raise
+        return Targeting(printable(Path(name).name) if is_path(name) else name, profile, "profile")
     reason = "no GPU at hand"
     if device is not None:
         try:
@@ -293,9 +306,9 @@ def generate(
     """
     problem = _read(path, progress)
     if (target if target is not None else problem.target) != "auto":
-        return _generate(problem, resolve_target(problem, target, Path(path).parent, None), None, output, progress)
+        return _generate(problem, resolve_target(problem, target, Path(path), None), None, output, progress)
     with at_hand(DeviceChoice(required=False)) as (gpu, _):
-        targeting = resolve_target(problem, target, Path(path).parent, gpu)
+        targeting = resolve_target(problem, target, Path(path), gpu)
         return _generate(problem, targeting, gpu, output, progress)
 
 
@@ -420,15 +433,17 @@ def _write(
     output: Path,
     progress: Progress,
 ) -> Generated:
-    from advisor.bundle import read_bundle, write_build, write_bundle
+    from advisor.bundle import changed_meanwhile, read_bundle, write_build, write_bundle, write_derived
     from advisor.report import render_report
     from advisor.toolchain import broken_promises
 
     folder = write_bundle(output / rendered.name, rendered)
     bundle = read_bundle(folder)
+    if bundle.files != rendered.files:  # another process has put its own bundle there since
+        raise changed_meanwhile(folder)
     write_build(bundle, images)
     with _stage(progress, "report", f"{rendered.name}/{REPORT}"):
-        write_text(folder / REPORT, render_report(planned.plan))
+        write_derived(bundle, REPORT, render_report(planned.plan))
     broken: list[Finding] = []
     for kernel in bundle.launch.kernels:
         for target in kernel.images:
@@ -440,10 +455,13 @@ def _write(
 
 def write_text(path: Path, text: str) -> None:
     """`text` at `path`, whole or not at all. Raises OutputError."""
-    staged = path.with_name(f".{path.name}.new")
+    staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        staged.write_text(text, encoding="utf-8")
-        staged.replace(path)
+        try:
+            staged.write_text(text, encoding="utf-8")
+            staged.replace(path)
+        finally:
+            staged.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(
             "OUTPUT_NOT_WRITABLE",
@@ -518,29 +536,61 @@ def validate_bundle(
     from advisor.bundle import read_bundle
 
     choice = parse_device(device)
+    _check_options(experiment, keep)
     bundle = read_bundle(folder)
     with at_hand(choice) as (gpu, reason):
         return _validate(bundle, gpu, reason, experiment, keep, progress)
 
 
+def _check_options(experiment: str | None, keep: Path | None) -> None:
+    """What would otherwise come up when everything before the validation has been done. Raises InputError."""
+    if experiment is not None:
+        from advisor.validation.experiment import check_experiment
+
+        check_experiment(experiment)
+    if keep is not None:
+        place = next(each for each in (keep.absolute(), *keep.absolute().parents) if os.path.lexists(each))
+        if not place.is_dir() or not os.access(place, os.W_OK):
+            raise OutputError(
+                "OUTPUT_NOT_WRITABLE",
+                f"{keep} cannot be written: {place} is {'read-only' if place.is_dir() else 'not a folder'}",
+                fix="pass another --keep",
+                numbers={"path": str(keep)},
+            )
+
+
+def _check_hashes(bundle: Bundle, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The images say of which source they are; evidence must not name another. Raises BundleError BUILD_EDITED."""
+    from advisor.bundle import bad_build, units
+    from advisor.toolchain import Unit, kernel_hash
+
+    for unit, row in zip(units(bundle), rows, strict=True):
+        wanted = Unit(unit.name, unit.source, unit.headers, unit.target, unit.defines, unit.flags)
+        if kernel_hash(wanted) != row["kernel_hash"]:
+            raise bad_build(bundle, row["image"])
+
+
 def _validate(
     bundle: Bundle, gpu: Device | None, reason: str, experiment: str | None, keep: Path | None, progress: Progress
 ) -> Validated:
-    from advisor.bundle import read_build, write_build
+    from advisor.bundle import read_build, write_build, write_derived
     from advisor.records.base import canonical_json
     from advisor.report import render_report
     from advisor.validation import validate
 
-    if read_build(bundle) is None:
+    built = read_build(bundle)
+    if built is None:
         write_build(bundle, build(bundle, progress))
+    else:
+        _check_hashes(bundle, built)
     with _stage(progress, "validate", bundle.name) as result:
         evidence = validate(
             bundle, device=gpu, reason=reason, experiment=experiment, keep=keep, progress=_cases(progress)
         )
         result.append(_summary(evidence))
-    write_text(bundle.folder / VALIDATION, canonical_json(evidence))
+    write_derived(bundle, VALIDATION, canonical_json(evidence))
     with _stage(progress, "report", f"{bundle.name}/{VALIDATED_REPORT}"):
-        write_text(bundle.folder / VALIDATED_REPORT, render_report(bundle.plan, evidence))
+        write_derived(bundle, VALIDATED_REPORT, render_report(bundle.plan, evidence))
     return Validated(bundle, evidence)
 
 
@@ -592,9 +642,10 @@ def run(
     progress: Progress = silent,
 ) -> Ran:
     """All of it: plan, generate, query and plan again where a GPU is at hand, validate, report."""
+    _check_options(experiment, keep)
     with at_hand(parse_device(device)) as (gpu, reason):
         problem = _read(path, progress)
-        targeting = resolve_target(problem, target, Path(path).parent, gpu)
+        targeting = resolve_target(problem, target, Path(path), gpu)
         generated = _generate(problem, targeting, gpu, output, progress)
         if generated.bundle is None:
             return Ran(generated, None)
@@ -631,7 +682,7 @@ def simulate_file(
     if tile_cost_cv is not None:
         changes["assume"] = {**problem.assume.model_dump(), "tile_cost_cv": tile_cost_cv}
     problem = type(problem).model_validate({**problem.model_dump(), **changes})
-    targeting = resolve_target(problem, target, Path(path).parent, None)
+    targeting = _targeting(problem, target, Path(path), progress)
     planned = _plan(problem, targeting, None, progress)
     if planned.plan.choice is None:
         return SimulatedFile(planned, ())

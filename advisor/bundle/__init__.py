@@ -2,7 +2,9 @@
 
 expressions.py   the language of launch.json: evaluate, to_cpp
 resolve.py       launch.json in numbers, and which rung runs: resolve, pick_rung, Facts
-store.py         a bundle on disk: write_bundle, read_bundle, units, write_build, read_build
+coherence.py     whether launch.json holds together: what read_bundle asks of it
+headers.py       which device headers a source reaches
+store.py         a bundle on disk: write_bundle, read_bundle, write_derived, units, write_build, read_build
 """
 
 from advisor.bundle.expressions import evaluate, is_condition, names_in, queries_in, to_cpp, to_cpp_terms
@@ -11,12 +13,15 @@ from advisor.bundle.store import (
     BuildUnit,
     Bundle,
     RenderedBundle,
+    bad_build,
+    changed_meanwhile,
     manifest_text,
     read_build,
     read_bundle,
     units,
     write_build,
     write_bundle,
+    write_derived,
 )
 
 __all__ = [
@@ -24,6 +29,8 @@ __all__ = [
     "BuildUnit",
     "Facts",
     "RenderedBundle",
+    "bad_build",
+    "changed_meanwhile",
     "complete_arguments",
     "evaluate",
     "is_condition",
@@ -40,4 +47,5 @@ __all__ = [
     "units",
     "write_build",
     "write_bundle",
+    "write_derived",
 ]

@@ -20,17 +20,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from advisor import __version__
+from advisor.bundle.coherence import check_launch
+from advisor.bundle.headers import headers_of, include_closure
 from advisor.errors import BundleError, OutputError
-from advisor.records.base import canonical_json
+from advisor.records.base import Record, canonical_json
 from advisor.records.launch import Launch
 from advisor.records.plan import Plan
 
@@ -38,9 +40,11 @@ MANIFEST = "manifest.json"
 MANIFEST_SCHEMA = 1
 BUILD = "build"
 # What later steps put beside the rendered files. It belongs to one manifest: a bundle with new content drops it.
-_DERIVED = re.compile(r"build|validation\.json|runtime\.json|report(\.[a-z]+)*\.(md|html)")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_DERIVED_FILE = r"(validation\.json|runtime\.json|report(\.[a-z]+)*\.(md|html))"
+_DERIVED = re.compile(rf"build|{_DERIVED_FILE}|\.{_DERIVED_FILE}\.new")  # .new: a writer of it was killed
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DISPOSABLE = ("__pycache__",)
+_READ_ATTEMPTS = 5  # of a bundle that is replaced while it is read
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -110,6 +114,32 @@ class CompiledImage(Protocol):
     def compiler(self) -> str: ...
 
 
+class BuildRow(Record):
+    """What is known of one image: a row of build.json."""
+
+    model_config = ConfigDict(strict=True)
+
+    kernel_id: str
+    target: str
+    image: str
+    kernel_hash: str
+    compiler: str
+    registers: int
+    static_smem_bytes: int
+    spill_bytes: int
+    stack_bytes: int
+    ptx_sha256: str
+    cubin_sha256: str
+
+
+class BuildFile(Record):
+    """build.json: `manifest_hash` says of which content of the bundle the images are."""
+
+    schema_version: Literal[1]
+    manifest_hash: str
+    images: list[BuildRow]
+
+
 # --- manifest ----------------------------------------------------------------------------------------------------
 
 
@@ -150,13 +180,34 @@ def check_path(path: str) -> PurePosixPath:
 def read_bundle(folder: str | Path) -> Bundle:
     """The bundle in `folder`, every file of its manifest checked.
 
-    Raises BundleError: BUNDLE_MISSING, BUNDLE_INCOMPLETE, BUNDLE_EDITED, BUNDLE_PATH, BUNDLE_SCHEMA.
+    Raises BundleError: BUNDLE_MISSING, BUNDLE_INCOMPLETE, BUNDLE_EDITED, BUNDLE_PATH, BUNDLE_SCHEMA, BUNDLE_LAUNCH,
+    EXPRESSION_INVALID.
     """
     folder = Path(folder)
-    if not folder.exists() and _aside(folder).is_dir():
+    for _ in range(_READ_ATTEMPTS - 1):
+        before = _identity(folder)
+        try:
+            return _read_once(folder)
+        except BundleError:
+            if _identity(folder) == before:
+                raise
+    return _read_once(folder)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which folder stands under this name: a writer puts another one there."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _read_once(folder: Path) -> Bundle:
+    if not _is_there(folder) and _is_there(_aside(folder)):
         with _output_errors(folder), _locked(folder.parent):
             _recover(folder)
-    manifest, manifest_hash = _read_manifest(folder)
+    manifest, manifest_text = _read_manifest(folder)
     files: dict[str, str] = {}
     for path, expected in manifest["files"].items():
         content = _read_inside(folder, path)
@@ -167,11 +218,11 @@ def read_bundle(folder: str | Path) -> Bundle:
                 fix="generate the bundle again, or copy your changes to a folder of your own",
                 numbers={"file": path, "expected_sha256": expected, "found_sha256": _sha256(content)},
             )
-        files[path] = content.decode()
+        files[path] = _text(folder, path, content)
     for path in ("problem.yaml", "plan.json", "launch.json"):
         if path not in files:
             raise _incomplete(folder, path)
-    files[MANIFEST] = (folder / MANIFEST).read_text(encoding="utf-8")
+    files[MANIFEST] = manifest_text
     try:
         plan = Plan.model_validate_json(files["plan.json"])
         launch = Launch.model_validate_json(files["launch.json"])
@@ -182,10 +233,29 @@ def read_bundle(folder: str | Path) -> Bundle:
             fix="generate the bundle again with this version",
             numbers={"errors": error.error_count()},
         ) from error
-    return Bundle(folder, str(manifest["name"]), files["problem.yaml"], plan, launch, files, manifest_hash)
+    check_launch(launch, files, folder)
+    name = str(manifest["name"])
+    return Bundle(folder, name, files["problem.yaml"], plan, launch, files, _sha256(manifest_text.encode()))
+
+
+def _is_there(folder: Path) -> bool:
+    return _identity(folder) is not None
+
+
+def _text(folder: Path, path: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BundleError(
+            "BUNDLE_EDITED",
+            f"{folder / path} is not the file that was generated: it is not UTF-8 text",
+            fix="generate the bundle again",
+            numbers={"file": path},
+        ) from error
 
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """(the manifest, its text)."""
     try:
         content = _read_inside(folder, MANIFEST)
     except BundleError as error:
@@ -197,9 +267,10 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
                 numbers={"folder": str(folder)},
             ) from error
         raise
+    text = _text(folder, MANIFEST, content)
     try:
-        manifest = json.loads(content)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise _bad_manifest(folder, "it is not JSON") from error
     if not isinstance(manifest, dict):
         raise _bad_manifest(folder, "it is not an object")
@@ -212,11 +283,12 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
             numbers={"found": manifest.get("schema_version"), "reads": MANIFEST_SCHEMA},
         )
     files = manifest.get("files")
-    if not isinstance(manifest.get("name"), str) or not isinstance(files, dict):
-        raise _bad_manifest(folder, "it lacks `name` or `files`")
+    name = manifest.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(files, dict):
+        raise _bad_manifest(folder, "it lacks `name` or `files`, or the name is none")
     if not all(isinstance(each, str) for each in files.values()):
         raise _bad_manifest(folder, "a hash is not text")
-    return manifest, _sha256(content)
+    return manifest, text
 
 
 def _bad_manifest(folder: Path, why: str) -> BundleError:
@@ -232,16 +304,16 @@ def _read_inside(folder: Path, path: str) -> bytes:
     """The bytes of a file of the bundle. A symbolic link on the way is refused: it could lead out of the folder."""
     parts = check_path(path).parts
     place = folder
-    for part in parts:
-        place = place / part
-        if place.is_symlink():
-            raise BundleError(
-                "BUNDLE_PATH",
-                f"{place} is a symbolic link; a bundle holds plain files",
-                fix="replace the link by the file, or generate the bundle again",
-                numbers={"path": path},
-            )
     try:
+        for part in parts:
+            place = place / part
+            if place.is_symlink():
+                raise BundleError(
+                    "BUNDLE_PATH",
+                    f"{place} is a symbolic link; a bundle holds plain files",
+                    fix="replace the link by the file, or generate the bundle again",
+                    numbers={"path": path},
+                )
         return place.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise _incomplete(folder, path) from error
@@ -273,14 +345,15 @@ def write_bundle(folder: str | Path, rendered: RenderedBundle, *, replace_edited
     old bundle or the new one. The same content again changes nothing: what was built and validated stays. New content
     drops it. Files that were edited by hand, or that no bundle has, are never overwritten.
 
-    Raises OutputError: OUTPUT_NOT_A_FOLDER, OUTPUT_NOT_WRITABLE, OUTPUT_NOT_A_BUNDLE, OUTPUT_FOREIGN_FILES,
-    OUTPUT_EDITED (unless `replace_edited`); BundleError BUNDLE_PATH.
+    Raises OutputError: OUTPUT_NOT_A_FOLDER, OUTPUT_NOT_WRITABLE, OUTPUT_NOT_A_BUNDLE, OUTPUT_IN_BUNDLE,
+    OUTPUT_FOREIGN_FILES, OUTPUT_EDITED (unless `replace_edited`); BundleError BUNDLE_PATH.
     """
     folder = Path(folder).absolute()
     paths = {path: check_path(path) for path in rendered.files}
     if MANIFEST not in paths:
         raise ValueError("a rendered bundle holds its manifest")
     with _output_errors(folder):
+        _check_outside_of_bundles(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.parent):
             _recover(folder)
@@ -295,6 +368,19 @@ def write_bundle(folder: str | Path, rendered: RenderedBundle, *, replace_edited
             finally:
                 shutil.rmtree(staged, ignore_errors=True)
     return folder
+
+
+def _check_outside_of_bundles(folder: Path) -> None:
+    """A bundle inside another's folder would be foreign to it, and go with it when it is replaced."""
+    inner = folder.parent.resolve()
+    for parent in (inner, *inner.parents):
+        if (parent / MANIFEST).is_file() and (parent / "launch.json").is_file():
+            raise OutputError(
+                "OUTPUT_IN_BUNDLE",
+                f"{folder} lies inside the bundle {parent}, which is replaced as a whole",
+                fix="pass an --output outside of it",
+                numbers={"path": str(folder), "bundle": str(parent)},
+            )
 
 
 def _may_replace(folder: Path, rendered: RenderedBundle, replace_edited: bool) -> bool:
@@ -461,14 +547,54 @@ def _output_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
+# --- what later steps put beside the files ------------------------------------------------------------------------
+
+
+def write_derived(bundle: Bundle, name: str, text: str) -> Path:
+    """Write `text` to the derived file `name` of the bundle (validation.json, report.md), whole or not at all.
+
+    Raises OutputError: OUTPUT_NOT_WRITABLE, OUTPUT_CHANGED where the folder no longer holds this bundle.
+    """
+    if not re.fullmatch(_DERIVED_FILE, name):
+        raise ValueError(f"{name} is not a derived file")
+    path = bundle.folder / name
+    with _output_errors(path), _locked(bundle.folder.parent):
+        _check_still_there(bundle)
+        staged = bundle.folder / f".{name}.new"
+        try:
+            _write(staged, text.encode())
+            staged.replace(path)
+        finally:
+            staged.unlink(missing_ok=True)
+    return path
+
+
+def _check_still_there(bundle: Bundle) -> None:
+    """For a caller that holds the lock: what is known of a bundle must not be put beside another one."""
+    try:
+        found = _sha256((bundle.folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        found = ""
+    if found != bundle.manifest_hash:
+        raise changed_meanwhile(bundle.folder)
+
+
+def changed_meanwhile(folder: Path) -> OutputError:
+    """The error for a folder that another process has put its own bundle into."""
+    return OutputError(
+        "OUTPUT_CHANGED",
+        f"{folder} was replaced meanwhile: it holds another bundle than this command's",
+        fix="let one process at a time generate this bundle, or pass another --output, and run the command again",
+        numbers={"path": str(folder)},
+    )
+
+
 # --- building ----------------------------------------------------------------------------------------------------
 
 
 def units(bundle: Bundle | RenderedBundle) -> list[BuildUnit]:
     """Every (kernel, target) of the launch file as a translation unit, in the order of launch.json."""
-    headers = {
-        path.removeprefix("include/"): text for path, text in bundle.files.items() if path.startswith("include/")
-    }
+    headers = headers_of(bundle.files)
     included = {
         source: include_closure(bundle.files[source], headers.__getitem__)
         for source in {kernel.source for kernel in bundle.launch.kernels}
@@ -487,29 +613,16 @@ def units(bundle: Bundle | RenderedBundle) -> list[BuildUnit]:
     ]
 
 
-def include_closure(source: str, read: Callable[[str], str]) -> dict[str, str]:
-    """Every header that `source` includes by `#include "..."`, directly or through another, by name, sorted.
-
-    Names count from the include folder, also inside a header. `read` gives a header's text, or raises KeyError.
-    """
-    found: dict[str, str] = {}
-    waiting = _INCLUDE.findall(source)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = read(name)
-            waiting += _INCLUDE.findall(found[name])
-    return dict(sorted(found.items()))
-
-
 def write_build(bundle: Bundle, compiled: Mapping[tuple[str, str], CompiledImage]) -> Path:
     """Write `build/`: the cubin and the PTX of every (kernel id, target), and build.json. Replaced as a whole.
 
-    Raises BundleError BUILD_INCOMPLETE where an image of launch.json is not among `compiled`, OutputError.
+    Raises BundleError BUILD_INCOMPLETE where an image of launch.json is not among `compiled`; OutputError, also
+    OUTPUT_CHANGED where the folder no longer holds this bundle.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[BuildRow] = []
     folder = bundle.folder / BUILD
     with _output_errors(folder), _locked(bundle.folder.parent):
+        _check_still_there(bundle)
         _clear_stale(bundle.folder.parent, BUILD)
         staged = _staging(bundle.folder.parent, BUILD)
         try:
@@ -527,7 +640,7 @@ def write_build(bundle: Bundle, compiled: Mapping[tuple[str, str], CompiledImage
                     _write(cubin, image.cubin)
                     _write(cubin.with_suffix(".ptx"), image.ptx.encode())
                     rows.append(_build_row(kernel.id, target, path, image))
-            document = {"schema_version": 1, "manifest_hash": bundle.manifest_hash, "images": rows}
+            document = BuildFile(schema_version=1, manifest_hash=bundle.manifest_hash, images=rows)
             _write(staged / "build.json", canonical_json(document).encode())
             _swap(staged, folder)
         finally:
@@ -535,26 +648,27 @@ def write_build(bundle: Bundle, compiled: Mapping[tuple[str, str], CompiledImage
     return folder
 
 
-def _build_row(kernel_id: str, target: str, path: str, image: CompiledImage) -> dict[str, Any]:
-    return {
-        "kernel_id": kernel_id,
-        "target": target,
-        "image": path,
-        "kernel_hash": image.kernel_hash,
-        "compiler": image.compiler,
-        "registers": image.registers,
-        "static_smem_bytes": image.static_smem_bytes,
-        "spill_bytes": image.spill_bytes,
-        "stack_bytes": image.stack_bytes,
-        "ptx_sha256": image.ptx_sha256,
-        "cubin_sha256": image.cubin_sha256,
-    }
+def _build_row(kernel_id: str, target: str, path: str, image: CompiledImage) -> BuildRow:
+    return BuildRow(
+        kernel_id=kernel_id,
+        target=target,
+        image=path,
+        kernel_hash=image.kernel_hash,
+        compiler=image.compiler,
+        registers=image.registers,
+        static_smem_bytes=image.static_smem_bytes,
+        spill_bytes=image.spill_bytes,
+        stack_bytes=image.stack_bytes,
+        ptx_sha256=image.ptx_sha256,
+        cubin_sha256=image.cubin_sha256,
+    )
 
 
 def read_build(bundle: Bundle) -> list[dict[str, Any]] | None:
     """The rows of build.json, or None where the bundle is not built, or was built from another manifest.
 
-    Each row's cubin is there with the hash that the row gives, else BundleError BUILD_EDITED.
+    There is one row for each image of launch.json, and its cubin and its PTX are there with the hashes that it gives,
+    else BundleError BUILD_EDITED or BUNDLE_INCOMPLETE.
     """
     try:
         document = json.loads(_read_inside(bundle.folder, f"{BUILD}/build.json"))
@@ -562,21 +676,33 @@ def read_build(bundle: Bundle) -> list[dict[str, Any]] | None:
         if error.code == "BUNDLE_INCOMPLETE":
             return None
         raise
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise _bad_build(bundle, "build.json") from error
+    except (ValueError, RecursionError) as error:
+        raise bad_build(bundle, "build.json") from error
     if not isinstance(document, dict) or document.get("manifest_hash") != bundle.manifest_hash:
         return None
-    rows: list[dict[str, Any]] = document["images"]
+    try:
+        rows = BuildFile.model_validate(document).images
+    except ValidationError as error:
+        raise bad_build(bundle, "build.json") from error
+    wanted = [(kernel.id, target, path) for kernel in bundle.launch.kernels for target, path in kernel.images.items()]
+    if [(row.kernel_id, row.target, row.image) for row in rows] != wanted:
+        raise bad_build(bundle, "build.json")
     for row in rows:
-        if _sha256(_read_inside(bundle.folder, row["image"])) != row["cubin_sha256"]:
-            raise _bad_build(bundle, row["image"])
-    return rows
+        for path, expected in ((row.image, row.cubin_sha256), (_ptx_of(row.image), row.ptx_sha256)):
+            if _sha256(_read_inside(bundle.folder, path)) != expected:
+                raise bad_build(bundle, path)
+    return [row.model_dump() for row in rows]
 
 
-def _bad_build(bundle: Bundle, path: str) -> BundleError:
+def _ptx_of(image: str) -> str:
+    return image.removesuffix(".cubin") + ".ptx"
+
+
+def bad_build(bundle: Bundle, path: str) -> BundleError:
+    """The error for a file of build/ that is not what the bundle's sources give."""
     return BundleError(
         "BUILD_EDITED",
         f"{bundle.folder / BUILD}: {path} is not what was built",
-        fix="build the bundle again",
+        fix=f"delete {bundle.folder / BUILD}: advisor validate builds it again",
         numbers={"file": path},
     )

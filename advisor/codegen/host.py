@@ -112,6 +112,7 @@ def _binding_context(name: str, plan: Plan, launch: Launch, sm_budget: int | Non
         "uses_c": "c" in operands,
         "bias": None if bias == "none" else "n" if bias == "row" else "m",
         "scales": [key for key in launch.buffers if key.startswith("scale_")],
+        "call": _python_call(launch),
         "alpha": repr(float(problem["epilogue"]["alpha"])),
         "beta": repr(float(problem["epilogue"]["beta"])),
     }
@@ -131,8 +132,13 @@ def _images(launch: Launch) -> list[Context]:
     ]
 
 
+def _python_call(launch: Launch) -> str:
+    """The arguments of the binding's `run` for this bundle: a, b, d and then what the epilogue reads, by keyword."""
+    extra = (key.lower() for key in launch.buffers if key not in ("A", "B", "D"))
+    return ", ".join(["a", "b", "d", *(f"{each}={each}" for each in extra)])
+
+
 def _readme(name: str, plan: Plan, launch: Launch) -> Context:
-    inputs = [key if key.startswith("scale") or key == "bias" else key.lower() for key in launch.buffers]
     return {
         "name": name,
         "conclusion": plan.conclusion,
@@ -145,7 +151,7 @@ def _readme(name: str, plan: Plan, launch: Launch) -> Context:
             }
             for step in launch.ladder
         ],
-        "python_arguments": ", ".join(inputs),
+        "python_arguments": _python_call(launch),
     }
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.bundle.expressions import names_in, queries_in
-from advisor.bundle.store import RenderedBundle, check_path, include_closure, manifest_text
+from advisor.bundle.headers import include_closure
+from advisor.bundle.store import RenderedBundle, check_path, manifest_text
 from advisor.codegen import host, templates
 from advisor.codegen.ladder import rung
 from advisor.codegen.twins import Twin, other_schedules, twins

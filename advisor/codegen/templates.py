@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.bundle.store import include_closure
+from advisor.bundle.headers import include_closure
 from advisor.errors import ToolError
 
 if TYPE_CHECKING:

@@ -22,6 +22,9 @@ from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Viola
 Arrays = Mapping[str, NDArray[Any]]
 Occupancy = Callable[[OccupancyKey, DeviceProfile], tuple[int, dict[str, Any]] | None]
 """Clusters resident at once for a built kernel, and where the answer comes from; None: not this oracle's to say."""
+DRAM_SHARPNESS = 4  # exponent of the norm that joins a launch with its DRAM time: bursts and tiles overlap less well
+Measurements = Mapping[Candidate, float]
+"""Measured time of a candidate on the very problem, microseconds a launch, on the GPU of its family's profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Timing:
 
     time_us: float
     makespan_us: float
-    launch_us: float
+    launch_us: float  # the launch, and what comes once with it
     main_us: float  # main loop of one cluster tile
     prologue_us: float
     epilogue_us: float
@@ -45,6 +48,13 @@ class Timing:
     available: int  # the same while other work holds its SMs
     bound: str  # what limits it
     bounds: Mapping[str, float]  # each bound's own time for the launch
+    sharing: int = 1  # CTAs of one SM that begin and end under each other's main loops, one tile per cluster
+
+    def total_us(self, makespan_us: float) -> float:
+        """The launch from start to start, if its clusters take `makespan_us`: the one sum of the parts above."""
+        largest = max(makespan_us, self.dram_us, 1e-9)
+        parts = (makespan_us / largest) ** DRAM_SHARPNESS + (self.dram_us / largest) ** DRAM_SHARPNESS
+        return self.launch_us + largest * float(parts ** (1.0 / DRAM_SHARPNESS)) + self.extra_us
 
 
 class Search(Protocol):
@@ -82,6 +92,10 @@ class Search(Protocol):
     def queried(self, i: int) -> dict[str, Any] | None:
         """The oracle's facts where its answer was used for row `i`."""
 
+    @property
+    def measured(self) -> Mapping[int, float]:
+        """The rows whose time was measured, with that time, microseconds."""
+
 
 class Workload(Protocol):
     """One problem, as the house asks about it."""
@@ -116,9 +130,10 @@ class Workload(Protocol):
         forced: bool,
         occupancy: Occupancy | None = None,
         overrides: Mapping[str, Any] | None = None,
+        measurements: Measurements | None = None,
     ) -> Search:
         """The whole space of a family with legality and cost. `forced`: the problem's overrides bind it; `overrides`
-        replaces single ones of them (None lifts one)."""
+        replaces single ones of them (None lifts one); a measured time stands over the cost of its legal candidate."""
 
     def forces(self) -> Mapping[str, Any]:
         """The overrides that the problem gives, by name."""

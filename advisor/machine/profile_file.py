@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
+import errno
 import os
 import re
 import tomllib
@@ -23,6 +23,10 @@ from advisor.machine.features import loadable, targets
 from advisor.machine.profile import DeviceProfile, EvidenceKind, Source
 
 PROFILE_FOLDER = Path(__file__).parent / "profiles"
+MAX_FILE_BYTES = 1 << 20
+MAX_COUNT = 2**40  # beyond every count of a GPU, and far from overflowing 64 bits in a product of two
+# Every rate and time of a GPU lies between, in the units of its field.
+MIN_RATE, MAX_RATE = 1e-6, 1e18
 EVIDENCE_KINDS: tuple[str, ...] = get_args(EvidenceKind)
 
 _TEXTS = ("name", "title", "arch")
@@ -119,7 +123,11 @@ def nearest_for_cc(major: int, minor: int) -> DeviceProfile | None:
 def read_profile(path: Path) -> DeviceProfile:
     """The profile in a TOML file. Raises ProfileError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        text = content.decode("utf-8-sig")
+        if len(content) > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_FILE_BYTES} bytes")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ProfileError(
@@ -142,6 +150,13 @@ def parse_profile(text: str, path: str) -> DeviceProfile:
             f"not valid TOML: {error}",
             fix="correct the line; strings are quoted, tables are in [brackets]",
             where=Where(path, int(line[1]) if line else None),
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets within brackets
+        raise ProfileError(
+            "PROFILE_SYNTAX",
+            "a value is nested too deeply, or a number has thousands of digits",
+            fix="a profile is a flat table of fields; advisor probe --output writes one",
+            where=Where(path),
         ) from error
     return _Reader(document, text, path).profile()
 
@@ -250,21 +265,22 @@ class _Reader:
 
     def _list(self, name: str) -> tuple[int, ...]:
         value = self.document[name]
-        if not isinstance(value, list) or not value or not all(_is_int(each) and each >= 0 for each in value):
-            self._value(name, "must be a list of non-negative integers", value)
+        if not isinstance(value, list) or not value or not all(_is_int(e) and 0 <= e <= MAX_COUNT for e in value):
+            self._value(name, f"must be a list of non-negative integers of at most {MAX_COUNT}", value)
         return tuple(value)
 
     def _count(self, name: str, *, at_least: int) -> int:
         value = self.document[name]
-        if not _is_int(value) or value < at_least:
-            self._value(name, f"must be an integer of at least {at_least}", value)
+        if not _is_int(value) or not at_least <= value <= MAX_COUNT:
+            self._value(name, f"must be an integer of at least {at_least} and at most {MAX_COUNT}", value)
         return int(value)
 
     def _rate(self, name: str, value: object, *, positive: bool) -> float:
-        rule = f"must be a {'positive' if positive else 'non-negative'} number"
+        span = f"from {MIN_RATE:g} to {MAX_RATE:g}"
+        rule = f"must be a positive number {span}" if positive else f"must be a non-negative number: 0, or {span}"
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             self._value(name, rule, value)
-        if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        if not MIN_RATE <= value <= MAX_RATE and (positive or value != 0):
             self._value(name, rule, value)
         return float(value)
 

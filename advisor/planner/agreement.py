@@ -19,7 +19,11 @@ from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
-# N tiles that the table holds without a swap, by type and CTAs per MMA. No row of any type has a narrower one.
+# The N tiles of the tuner's space by type and CTAs per MMA. That space is not published with the table: it is inferred.
+# Powers of two, because an allocation of tensor memory is one: 96 or 192 columns cost as much as the next. None below
+# 64: the MMA reads all of A however narrow N is, and no unswapped row of these types has one. 64 for bf16 pairs alone:
+# where n is 16 to 64 it costs less than 128 in every resource, so a tuner that had it would have found it; bf16's did
+# each time, the others' never. A row with a width that is not listed counts as a miss; docs/planner.md says how many.
 N_TILES: dict[int, dict[str, tuple[int, ...]]] = {1: {"bf16": (128, 256)}, 2: {"bf16": (64, 128, 256)}}
 OTHER_N_TILES = (128, 256)
 TIE = 1.015

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from advisor.kinds.workload import Occupancy, Search, Workload
+from advisor.kinds.workload import Measurements, Occupancy, Search, Workload
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import (
@@ -64,9 +64,11 @@ STEPS = (
 )
 SPREAD = {"tensor": 0.15}  # a prediction is stated within this: docs/planner.md has the measured errors
 WIDE_SPREAD = 0.4  # of what latency and bandwidth bound
+MEASURED_SPREAD = 0.015  # one run to the next; the margin of the tie rule
 MACHINE_LIMITS = ("ZERO_ACTIVE_CLUSTERS", "MAX_CLUSTER_8", "CLUSTER_OVER_16", "NO_CLUSTERS")
 OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "TF32_MAJOR")
 EXAMPLES = 3
+INDISTINCT = 1e-3  # margins below it are the same prediction
 
 
 class _Refused(Exception):
@@ -85,28 +87,33 @@ def plan(
     target_source: Literal["profile", "device"],
     rung_profiles: Mapping[Family, DeviceProfile],
     occupancy: Occupancy | None = None,
-    measurements: object = None,
+    measurements: Measurements | None = None,
 ) -> Plan:
     """The plan of a workload for a target.
 
     `rung_profiles` has the profile that each family is planned for; `occupancy` answers for built kernels, and what it
-    answers stands over the formula. `measurements` is the store of measured times; none is consulted for GEMM.
+    answers stands over the formula. `measurements` are times of this very problem on the GPUs of those profiles: each
+    stands over the prediction of its candidate, in the ranking, under the same tie rule. A candidate is all of its
+    fields, the raster too; times of candidates that the search does not hold are counted in `not_verified`.
     """
-    del measurements
     about = Target(name=target_name, arch=target.arch, profile=target.name, source=target_source)
     nothing = workload.empty()
     if nothing is not None:
         return _no_launch(workload, about, nothing)
     findings = list(workload.findings(target))
     try:
-        rungs, verdict = _ladder(workload, target, rung_profiles, occupancy, findings)
+        rungs, verdict = _ladder(workload, target, rung_profiles, occupancy, measurements, findings)
     except _Refused as refused:
         return _refusal(workload, about, [*findings, refused.finding])
     if verdict == "plan" and any(each.severity == "warning" for each in findings):
         verdict = "adjust"
-    _remarks(workload, rungs[0], target_source, findings)
+    top, free = rungs[0], None
+    if workload.forces():
+        search = workload.explore(top.profile, top.family, forced=False, occupancy=occupancy, measurements=measurements)
+        free = choose(workload, search)
+    _remarks(workload, top, free, target_source, findings)
     facts = Facts(workload, target, tuple(rungs), tuple(findings))
-    choices = [_choice(rung, number == 0) for number, rung in enumerate(rungs)]
+    choices = [_choice(facts, rung) for rung in rungs]
     alternatives = _alternatives(facts)
     return Plan(
         problem=workload.document,
@@ -119,7 +126,7 @@ def plan(
         findings=findings,
         alternatives=alternatives,
         experiment=_experiment(facts, alternatives),
-        not_verified=_not_verified(facts, target_source),
+        not_verified=_not_verified(facts, target_source, len(measurements or {})),
     )
 
 
@@ -131,6 +138,7 @@ def _ladder(
     target: DeviceProfile,
     profiles: Mapping[Family, DeviceProfile],
     occupancy: Occupancy | None,
+    measurements: Measurements | None,
     findings: list[Finding],
 ) -> tuple[list[Rung], Verdict]:
     limits, forced = workload.limits(), dict(workload.forces())
@@ -147,7 +155,8 @@ def _ladder(
         profile = profiles[family]
         bound = not rungs and bool(forced)
         overrides: dict[str, Any] = {}
-        rung = choose(workload, search := workload.explore(profile, family, forced=bound, occupancy=occupancy))
+        search = workload.explore(profile, family, forced=bound, occupancy=occupancy, measurements=measurements)
+        rung = choose(workload, search)
         while rung is None and bound:
             step = _step_down(forced, overrides, rejected_counts(search), profile)
             if step is None:
@@ -155,7 +164,9 @@ def _ladder(
             overrides, finding = step
             findings.append(finding)
             verdict = "fallback"
-            search = workload.explore(profile, family, forced=True, occupancy=occupancy, overrides=overrides)
+            search = workload.explore(
+                profile, family, forced=True, occupancy=occupancy, overrides=overrides, measurements=measurements
+            )
             rung = choose(workload, search)
         if rung is not None:
             rungs.append(rung)
@@ -296,7 +307,7 @@ def _require_fallback(
 # ---- records -------------------------------------------------------------------------------------------------------
 
 
-def _choice(rung: Rung, first: bool) -> Choice:
+def _choice(f: Facts, rung: Rung) -> Choice:
     c, timing, r = rung.candidate, rung.timing, rung.resources
     fit = max(1, fit_of(rung))
     used = min(rung.profile.sms, -(-timing.resident * c.cluster_size // fit))
@@ -310,7 +321,7 @@ def _choice(rung: Rung, first: bool) -> Choice:
     waves = timing.tiles / workers
     last = timing.tiles % workers or workers
     m, n, k = c.tile
-    spread = SPREAD.get(timing.bound, WIDE_SPREAD)
+    spread = MEASURED_SPREAD if rung.evidence == "measured" else SPREAD.get(timing.bound, WIDE_SPREAD)
     derived = {
         "max_active_clusters": sum_of(rung),
         "threads": r.threads,
@@ -366,8 +377,9 @@ def _choice(rung: Rung, first: bool) -> Choice:
             bound=timing.bound,
             waves=waves,
             last_wave_use=last / workers,
+            evidence=rung.evidence,
         ),
-        trigger=step9_fallback.trigger(rung, first),
+        trigger=step9_fallback.trigger(rung, f.tma_operands(rung)),
     )
 
 
@@ -383,8 +395,8 @@ def _queried(rung: Rung) -> dict[str, Any] | None:
     return None if facts is None else {"max_active_clusters": rung.timing.resident, **facts}
 
 
-def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]) -> None:
-    """What a reader should know of the choice though nothing is wrong."""
+def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, findings: list[Finding]) -> None:
+    """What a reader should know of the choice though nothing is wrong. `free` is what it would be without overrides."""
     c, timing = top.candidate, top.timing
     size = c.cluster_size
     rows = {row[0]: row for row in residency_rows(top)}
@@ -397,8 +409,7 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
                 code="CLUSTER_OCCUPANCY",
                 severity="info",
                 message=f"{timing.resident} clusters of {size} are resident: {timing.resident * size} CTAs, "
-                f"{idle} of {top.profile.sms} "
-                f"SMs idle; clusters of 2 leave {two[3]} idle",
+                f"{idle} of {top.profile.sms} SMs idle" + (f"; clusters of 2 leave {two[3]} idle" if size > 2 else ""),
                 numbers={
                     "max_active_clusters": timing.resident,
                     "grid_ctas": min(timing.resident, timing.tiles) * size,
@@ -441,43 +452,41 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
             Finding(
                 code="PAIR_WASTE",
                 severity="info",
-                message=f"M has {top.tiles.tiles[0]} tiles, pairs launch {top.tiles.launched[0]}: "
+                message=f"M has {top.tiles.tiles[0]} tiles, its clusters launch {top.tiles.launched[0]}: "
                 f"{top.tiles.launched[0] - top.tiles.tiles[0]} of {top.tiles.launched[0]} do padding",
                 numbers={"tiles": top.tiles.tiles[0], "launched": top.tiles.launched[0]},
             )
         )
-    forced = workload.forces()
-    if forced:
-        free = choose(workload, workload.explore(top.profile, top.family, forced=False))
-        if free is not None:
-            cost = top.time_us / free.time_us - 1.0
-            findings.append(
-                Finding(
-                    code="OVERRIDE_COST",
-                    severity="info",
-                    message=f"the overrides ({', '.join(forced)}) cost {cost:.1%} against the free choice "
-                    f"{kernel_id(free.candidate)} of tile {show(free.candidate.tile)}",
-                    numbers={
-                        "cost": cost,
-                        "free_kernel": kernel_id(free.candidate),
-                        "free_time_us": free.time_us,
-                        "free_cluster": list(free.candidate.cluster),
-                    },
-                )
+    if free is not None:
+        cost = top.time_us / free.time_us - 1.0
+        findings.append(
+            Finding(
+                code="OVERRIDE_COST",
+                severity="info",
+                message=f"the overrides ({', '.join(workload.forces())}) cost {cost:.1%} against the free choice "
+                f"{kernel_id(free.candidate)} of tile {show(free.candidate.tile)}",
+                numbers={
+                    "cost": cost,
+                    "free_kernel": kernel_id(free.candidate),
+                    "free_time_us": free.time_us,
+                    "free_cluster": list(free.candidate.cluster),
+                },
             )
-    counts = rejected_counts(top.search)
-    findings.append(
-        Finding(
-            code="REJECTED_CANDIDATES",
-            severity="info",
-            message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of "
-            f"{top.family} are illegal: " + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
-            numbers={
-                "counts": {code: n for code, n, _ in counts},
-                "examples": {code: text for code, _, text in counts[:EXAMPLES]},
-            },
         )
-    )
+    counts = rejected_counts(top.search)
+    if counts:
+        findings.append(
+            Finding(
+                code="REJECTED_CANDIDATES",
+                severity="info",
+                message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of "
+                f"{top.family} are illegal: " + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
+                numbers={
+                    "counts": {code: n for code, n, _ in counts},
+                    "examples": {code: text for code, _, text in counts[:EXAMPLES]},
+                },
+            )
+        )
     if top.search.queried(top.row) is None:
         findings.append(
             Finding(
@@ -500,20 +509,21 @@ def _remarks(workload: Workload, top: Rung, source: str, findings: list[Finding]
 
 
 def _alternatives(f: Facts) -> list[Alternative]:
-    """The best pick under each other cluster size, schedule and MMA form, nearest first, no two alike."""
+    """The best pick under each other cluster size, schedule, MMA form, tile and count of stages, nearest first, no two
+    alike. What the model cannot tell from the choice comes last: an experiment against it could refute nothing."""
     top, found, seen = f.top, [], {f.top.candidate}
     rows = [
-        (each.margin, f"{axis.replace('_', ' ')} {show(each.label)}", each.row)
-        for axis in ("cluster_size", "schedule", "mma_ctas", "tile")
+        (abs(each.margin) < INDISTINCT, each.margin, f"{axis.replace('_', ' ')} {show(each.label)}", each.row)
+        for axis in ("cluster_size", "schedule", "mma_ctas", "tile", "stages")
         for each in f.axis(axis)[:4]
         if each.row is not None
     ]
-    for margin, label, row in sorted(rows, key=lambda each: each[0]):
+    for _, margin, label, row in sorted(rows, key=lambda each: each[:2]):
         rung = rung_at(f.workload, top, row)
         if rung is None or rung.candidate in seen:
             continue
         seen.add(rung.candidate)
-        found.append(Alternative(label=label, margin=margin, choice=_choice(rung, True)))
+        found.append(Alternative(label=label, margin=margin, choice=_choice(f, rung)))
         if len(found) == EXAMPLES:
             break
     return found
@@ -522,20 +532,28 @@ def _alternatives(f: Facts) -> list[Alternative]:
 def _experiment(f: Facts, alternatives: list[Alternative]) -> Experiment:
     top = f.top
     other = alternatives[0] if alternatives else None
-    against = f"{other.label} ({other.choice.kernel_id})" if other else "its one-tile single-CTA twin"
-    margin = max(0.0, other.margin) if other else 0.0
+    against = "its one-tile single-CTA twin"
+    ahead = ""
+    if other:
+        c = other.choice.candidate()
+        against = f"{other.choice.kernel_id} with a tile of {show(c.tile)} and {c.stages} stages ({other.label})"
+        ahead = f", {abs(other.margin):.1%} {'ahead of' if other.margin >= 0 else 'behind'} it"
     return Experiment(
         question=f"Is {kernel_id(top.candidate)} at least as fast as {against}?",
-        hypothesis=f"{top.time_us:.4g} us, {margin:.1%} ahead of {against}, {top.timing.bound} bound",
+        hypothesis=f"the choice takes {top.time_us:.4g} us{ahead}; it is bound by "
+        f"{step1_necessity.BOUND_WORDS[top.timing.bound]}",
         command="advisor validate BUNDLE --device cuda --experiment ab",
         confirms_if="the choice's median is no more than 1.5 % above the alternative's, interleaved in one run",
         refutes_if="the alternative is more than 1.5 % faster in the same run",
     )
 
 
-def _not_verified(f: Facts, source: str) -> list[str]:
+def _not_verified(f: Facts, source: str, measurements: int) -> list[str]:
     top = f.top
     rows = []
+    used = sum(len(rung.search.measured) for rung in f.rungs)
+    if used < measurements:
+        rows.append(f"{measurements - used} of {measurements} measured times are of no candidate of this search")
     if not f.workload.kernels(top.candidate):
         rows.append(
             f"the {top.family} kernel is planned only: the family has no template yet, so nothing of it was "
@@ -545,8 +563,12 @@ def _not_verified(f: Facts, source: str) -> list[str]:
     if top.search.queried(top.row) is None:
         rows.append("residency comes from the profile's formula, not from a query of the built kernel")
     if source == "profile":
-        rows.append(f"no number of this plan was measured on the target: {top.profile.title} is a profile")
-    rows.append("times are predictions of the cost model; only the experiment measures them")
+        rows.append(
+            f"nothing was measured or queried on the machine at hand: {top.profile.title} is a profile; step 1 lists "
+            "where each of its numbers comes from"
+        )
+    if top.evidence != "measured":
+        rows.append("times are predictions of the cost model; only the experiment measures them")
     rows.append("ptxas: what ships is its SASS, shown only by a run on the chip")
     return rows
 
@@ -565,9 +587,9 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
         ", operands swapped" if c.work.swap_ab else ""
     )
     text = (
-        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; predicted "
-        f"{top.time_us:.4g} us on "
-        f"{top.profile.title}, {top.timing.bound} bound"
+        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; "
+        f"{'measured' if top.evidence == 'measured' else 'predicted'} {top.time_us:.4g} us on {top.profile.title}, "
+        f"{top.timing.bound} bound"
     )
     if not f.workload.kernels(c):
         rest = ", ".join(kernel_id(each.candidate) for each in f.rungs[1:])

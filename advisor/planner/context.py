@@ -10,7 +10,7 @@ from typing import Any
 from advisor.kinds.workload import Workload
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm
 from advisor.machine.profile import DeviceProfile, EvidenceKind
-from advisor.planner.search import Option, Rung, options
+from advisor.planner.search import TIE, Option, Rung, options
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Finding, Reason, Rejected
 
@@ -52,6 +52,11 @@ class Facts:
     @cached_property
     def _axes(self) -> dict[str, list[Option]]:
         return {}
+
+    def tma_operands(self, rung: Rung) -> str:
+        """The operands whose addresses and strides the rung's tensor maps bind, in words."""
+        through_tma = self.workload.analysis(rung.candidate, rung.profile)["stores_through_tma"]
+        return "A, B and D" if through_tma else "A and B"
 
     @cached_property
     def ctas_per_sm(self) -> int:
@@ -101,25 +106,30 @@ def rejections(found: Sequence[Option], chosen: Any, words: str = "{}") -> list[
                 )
             )
             continue
-        text = f"{each.time_us:.4g} us at its best"
+        text = f"{each.time_us:.4g} us at its best" + (", measured" if each.evidence == "measured" else "")
         if each.margin < 0.0:
             text += ", faster, but within the 1.5 % in which the simpler wins"
-        elif each.margin <= 0.015:
-            text += ", a tie, and the pick is simpler or as simple"
+        elif each.margin <= TIE - 1.0:
+            text += ", a tie, and the pick is no less simple"
         rows.append(Rejected(option=label, reason=text, margin=each.margin, numbers={"time_us": each.time_us}))
     return rows[:MAX_REJECTED]
 
 
 def show(value: Any) -> str:
+    """An option in words: True, (128, 256) or (2, "in the cluster") as "yes", "128 x 256", "2 in the cluster"."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return (
             " x ".join(str(each) for each in value)
             if all(isinstance(each, int) for each in value)
-            else ", ".join(map(str, value))
+            else " ".join(map(str, value))
         )
     return str(value)
+
+
+def mib(count: float) -> str:
+    return f"{count / 2**20:.4g} MiB"
 
 
 def kernel_id(c: Candidate) -> str:

@@ -22,7 +22,7 @@ class Simulated:
     """One schedule of one shape. `margin` is its total over the chosen schedule's, minus 1."""
 
     schedule: Schedule
-    total_us: float  # launch, makespan and what follows the last tile
+    total_us: float  # launch, makespan joined with DRAM time, and what follows the last tile
     margin: float
     workers: int  # clusters at once
     tiles: int
@@ -44,7 +44,7 @@ def simulate_schedules(
                 continue
             timing = rung.search.timing(row)
             outcome = run(timing, schedule, workload.limits(), trace=timing.tiles <= MAX_TRACED_TILES)
-            rows.append((schedule, timing, outcome, timing.launch_us + outcome.makespan_us + timing.extra_us))
+            rows.append((schedule, timing, outcome, timing.total_us(outcome.makespan_us)))
         own = next(total for schedule, _, _, total in rows if schedule == rung.candidate.schedule)
         return rung.candidate, [
             Simulated(schedule, total, total / own - 1.0, len(outcome.finish_us), timing.tiles, outcome)

@@ -7,13 +7,14 @@ it is read as arrays. Nothing is committed before residency and tail are known: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from advisor.kinds.workload import Search, Timing, Workload
-from advisor.machine.profile import DeviceProfile
+from advisor.machine.profile import DeviceProfile, EvidenceKind
 from advisor.records.candidate import SCHEDULES, Candidate, Family, Resources, Schedule
 from advisor.records.rows import TileMap, Violation
 from advisor.simulation import Outcome, Setup, simulate, skewed_costs
@@ -37,11 +38,30 @@ class Rung:
     resources: Resources
     tiles: TileMap
     dropped: tuple[Violation, ...] = ()  # clauses that candidates ahead of the pick broke when asked in full
-    times: Mapping[int, float] = field(default_factory=dict)  # simulated times by row
+    times: Mapping[int, float] = field(default_factory=dict)  # simulated or measured times by row
 
     @property
     def time_us(self) -> float:
         return self.times.get(self.row, self.timing.time_us)
+
+    @cached_property
+    def comparable(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Every candidate's time beside the pick's.
+
+        Where tiles differ or SMs are busy only finalists are simulated; the closed form of the others is drawn out as
+        the simulation drew out the pick's, and not below the pick, which won it. What was measured stays as it is.
+        """
+        times = self.search.time_us.copy()
+        simulated = [row for row in self.times if row not in self.search.measured]
+        if simulated:
+            drawn_out = self.time_us / self.timing.time_us if self.row in simulated else 1.0
+            times = np.maximum(times * drawn_out, self.time_us)
+        times[list(self.times)] = list(self.times.values())
+        return times
+
+    @property
+    def evidence(self) -> EvidenceKind:
+        return "measured" if self.row in self.search.measured else "derived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,7 @@ class Option:
     margin: float  # time / the pick's time - 1
     violation: Violation | None = None
     count: int = 0  # candidates with this value that the clause rules out
+    evidence: EvidenceKind = "derived"  # of the time
 
 
 def choose(workload: Workload, search: Search) -> Rung | None:
@@ -64,15 +85,14 @@ def choose(workload: Workload, search: Search) -> Rung | None:
     limits = workload.limits()
     uneven = limits["tile_cost_cv"] > 0 or limits["busy_sms"] > 0
     times = search.time_us.copy()
-    simulated: dict[int, float] = {}
+    known: dict[int, float] = {}
     if uneven:
-        simulated = _simulated(search, times, limits)
-        for row, time_us in simulated.items():
-            times[row] = time_us
-        if simulated:
-            keep = np.zeros(len(times), dtype=np.bool_)
-            keep[list(simulated)] = True
-            times = np.where(keep, times, np.inf)
+        known = _simulated(search, times, limits)
+        keep = np.zeros(len(times), dtype=np.bool_)
+        keep[list(known)] = True
+        times = np.where(keep, times, np.inf)
+    known.update(search.measured)  # over the model and over the simulation
+    times[list(known)] = list(known.values())
     dropped: list[Violation] = []
     for _ in range(MAX_ATTEMPTS):
         found = _simplest(times, search)
@@ -82,7 +102,7 @@ def choose(workload: Workload, search: Search) -> Rung | None:
         candidate = search.candidate(row)
         broken = workload.clauses(candidate, search.profile)
         if not broken:
-            return _rung(workload, search, row, candidate, tuple(dropped), simulated)
+            return _rung(workload, search, row, candidate, tuple(dropped), known)
         dropped.append(broken[0])
         times[row] = np.inf
     return None
@@ -93,7 +113,7 @@ def rung_at(workload: Workload, rung: Rung, row: int) -> Rung | None:
     candidate = rung.search.candidate(row)
     if workload.clauses(candidate, rung.profile):
         return None
-    return _rung(workload, rung.search, row, candidate, (), rung.times)
+    return _rung(workload, rung.search, row, candidate, (), {**rung.times, row: float(rung.comparable[row])})
 
 
 def _rung(
@@ -143,7 +163,7 @@ def _simulated(
             for row in own[np.argsort(times[own], kind="stable")[: FINALISTS // 2]].tolist():
                 timing = search.timing(row)
                 outcome = run(timing, labels[code], limits)
-                found[row] = timing.launch_us + max(outcome.makespan_us, timing.dram_us) + timing.extra_us
+                found[row] = timing.total_us(outcome.makespan_us)
     return found
 
 
@@ -170,36 +190,61 @@ def run(
     cost: Any = timing.main_us
     if cv > 0.0 and 0 < count <= MAX_SIMULATED_TILES:
         cost = skewed_costs(count, timing.main_us, cv, limits["seed"])
-    return simulate(
-        Setup(
-            schedule=schedule,
-            cost_us=cost,
-            tiles=None if cost is not timing.main_us else count,
-            resident=places,
-            planned=None if grid is None else max(1, grid),
-            prologue_us=timing.prologue_us,
-            epilogue_us=timing.epilogue_us,
-            overlap=timing.overlap if schedule != "one_tile" else 0.0,
-            claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
-            prefetch=1,
-            throttle=1,
-            trace=trace,
-        )
+    # One tile: CTAs that share an SM begin and end under each other's main loops, the first and the last alone.
+    share = timing.sharing if schedule == "one_tile" else 1
+    setup = Setup(
+        schedule=schedule,
+        cost_us=cost,
+        tiles=None if cost is not timing.main_us else count,
+        resident=places,
+        planned=None if grid is None else max(1, grid),
+        prologue_us=timing.prologue_us / share,
+        epilogue_us=timing.epilogue_us / share,
+        overlap=timing.overlap if schedule != "one_tile" else 0.0,
+        claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
+        prefetch=1,
+        throttle=1,
+        trace=trace,
+    )
+    outcome = _many(setup, count) if grid is not None and grid > places else simulate(setup)
+    if share == 1 or count == 0:
+        return outcome
+    alone = (timing.prologue_us + timing.epilogue_us) * (1.0 - 1.0 / share)
+    return replace(outcome, makespan_us=outcome.makespan_us + alone)
+
+
+def _many(setup: Setup, count: int) -> Outcome:
+    """A grid beyond residency, which has no closed form. Equal tiles add the same with every further round, so of very
+    many the last rounds are enough."""
+    grid = setup.planned or setup.resident
+    unit = grid if setup.schedule == "static" else setup.resident
+    rounds = max(0, count - MAX_SIMULATED_TILES) // unit
+    if setup.tiles is None or rounds == 0 or count - rounds * unit < 2 * grid:
+        return simulate(setup)
+    few = simulate(replace(setup, tiles=count - rounds * unit))
+    fewer = simulate(replace(setup, tiles=count - (rounds + 1) * unit))
+    return replace(
+        few,
+        makespan_us=few.makespan_us + rounds * (few.makespan_us - fewer.makespan_us),
+        waves=count / len(few.finish_us),
+        max_tiles=few.max_tiles + rounds * (few.max_tiles - fewer.max_tiles),
+        last_wave_use=((count - 1) % len(few.finish_us) + 1) / len(few.finish_us),
     )
 
 
 def options(rung: Rung, axis: str) -> list[Option]:
     """Every value of an axis against the pick, best first; the impossible ones last, with their commonest clause."""
     labels, codes = rung.search.axes[axis]
-    times, reason = rung.search.time_us, rung.search.reason
+    times, reason = rung.comparable, rung.search.reason
     found = []
     for code, label in enumerate(labels):
         mask = codes == code
         own = np.where(mask, times, np.inf)
         row = int(np.argmin(own))
         if np.isfinite(own[row]):
-            time_us = rung.times.get(row, float(own[row]))
-            found.append(Option(label, row, time_us, time_us / rung.time_us - 1.0))
+            time_us = float(own[row])
+            evidence: EvidenceKind = "measured" if row in rung.search.measured else "derived"
+            found.append(Option(label, row, time_us, time_us / rung.time_us - 1.0, evidence=evidence))
             continue
         broken = reason[mask]
         values, counts = np.unique(broken[broken >= 0], return_counts=True)
@@ -211,8 +256,10 @@ def options(rung: Rung, axis: str) -> list[Option]:
 
 def same_shape(rung: Rung, schedule: Schedule) -> int | None:
     """The row that differs from the pick in its schedule alone, where it is legal."""
+    if schedule == rung.candidate.schedule:
+        return rung.row
     search, mask = rung.search, np.isfinite(rung.search.time_us)
-    for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab"):
+    for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab", "shares_sm"):
         _, codes = search.axes[axis]
         mask = mask & (codes == codes[rung.row])
     labels, codes = search.axes["schedule"]

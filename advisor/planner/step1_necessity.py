@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, machine_table, reason, rejections, show, table
-from advisor.records.plan import Decision, Step
+from advisor.planner.context import Facts, machine_table, mib, reason, rejections, show, table
+from advisor.planner.search import TIE
+from advisor.records.plan import Decision, Reason, Step
 
 BOUND_WORDS = {
     "tensor": "the tensor cores",
     "smem": "shared memory reads of the MMA",
-    "l2": "L2 to SM bandwidth",
+    "l2": "bandwidth from the L2",
     "sm_fill": "what one SM takes in",
-    "latency": "latency: launch, first load, too few stages in flight",
+    "latency": "latency (launch, first loads, slots that come back late)",
     "epilogue": "the epilogue",
     "dram": "DRAM bandwidth",
 }
@@ -20,13 +21,12 @@ def view(f: Facts) -> Step:
     top, single = f.top, f.single
     size = top.candidate.cluster_size
     rows = []
-    if single is not None and single.row is not None:
+    designs = [(f"cluster {show(top.candidate.cluster)}", top.candidate, top.timing, top.time_us)]
+    if size == 1:
+        designs = [("one CTA", top.candidate, top.timing, top.time_us)]
+    elif single is not None and single.row is not None:
         lone = top.search.candidate(single.row)
-        designs = [("one CTA", lone, top.search.timing(single.row), single.time_us)]
-        if size > 1:
-            designs.append((f"cluster {show(top.candidate.cluster)}", top.candidate, top.timing, top.time_us))
-    else:
-        designs = [(f"cluster {show(top.candidate.cluster)}", top.candidate, top.timing, top.time_us)]
+        designs.insert(0, ("one CTA", lone, top.search.timing(single.row), single.time_us))
     for label, candidate, timing, time_us in designs:
         bytes_ = f.workload.analysis(candidate, top.profile)
         rows.append(
@@ -60,50 +60,74 @@ def _cluster(f: Facts) -> Decision:
     size = top.candidate.cluster_size
     because = [
         reason(
-            f"{BOUND_WORDS[top.timing.bound]} bound the choice: {top.timing.bounds[top.timing.bound]:.4g} of "
-            f"{top.time_us:.4g} us",
+            f"the choice is bound by {BOUND_WORDS[top.timing.bound]}: {top.timing.bounds[top.timing.bound]:.4g} of "
+            f"{top.timing.time_us:.4g} us",
             "derived",
             bound=top.timing.bound,
-            time_us=top.time_us,
+            bound_us=top.timing.bounds[top.timing.bound],
+            time_us=top.timing.time_us,
         )
     ]
+    if top.evidence == "measured":
+        because.append(
+            reason(
+                f"measured: {top.time_us:.4g} us a launch, where the model says {top.timing.time_us:.4g}",
+                "measured",
+                time_us=top.time_us,
+                model_us=top.timing.time_us,
+            )
+        )
     if "cluster" in f.forced:
         because.append(reason(f"the problem forces the cluster {show(f.forced['cluster'])}", "user"))
     if size == 1:
-        largest = next((o for o in f.axis("cluster_size") if o.label != 1 and o.row is not None), None)
-        if largest is not None:
-            gain = f.top.time_us / largest.time_us - 1.0
+        best = next((o for o in f.axis("cluster_size") if o.label != 1 and o.row is not None), None)
+        if best is not None:
+            gain = f.top.time_us / best.time_us - 1.0
             because.append(
                 reason(
-                    f"one CTA suffices: the best cluster, of {largest.label}, gains {max(0.0, gain):.1%}, "
-                    f"within the 1.5 % of a tie"
+                    f"one CTA suffices: the best cluster, of {best.label}, gains {gain:.1%}, within the "
+                    f"{TIE - 1:.1%} of a tie"
                     if gain > 0
-                    else f"one CTA suffices: the best cluster, of {largest.label}, is {-gain:.1%} slower",
-                    "derived",
-                    cluster_size=largest.label,
+                    else f"one CTA suffices: the best cluster, of {best.label}, is {best.margin:.1%} slower",
+                    best.evidence,
+                    cluster_size=best.label,
                     gain=gain,
                 )
             )
     elif single is not None and single.row is not None:
-        one = f.workload.analysis(top.search.candidate(single.row), top.profile)
-        many = f.workload.analysis(top.candidate, top.profile)
-        because.append(
-            reason(
-                f"the cluster of {size} reads {many['l2_read_bytes'] / 2**20:.4g} MiB from the L2 where single "
-                f"CTAs read "
-                f"{one['l2_read_bytes'] / 2**20:.4g} MiB, and is {single.time_us / top.time_us - 1:.1%} faster",
-                "derived",
-                l2_read_bytes=many["l2_read_bytes"],
-                l2_read_bytes_single=one["l2_read_bytes"],
-                gain=single.time_us / top.time_us - 1.0,
-            )
-        )
+        because += _against_single(f, single.row, single.time_us)
     return Decision(
         question="Does a cluster pay?",
         choice="no cluster: one CTA per tile" if size == 1 else f"a cluster of {size}: {show(top.candidate.cluster)}",
         because=because,
         rejected=rejections(f.axis("cluster_size"), size, "cluster of {}"),
     )
+
+
+def _against_single(f: Facts, row: int, time_us: float) -> list[Reason]:
+    """What limits the best design of single CTAs, and what the cluster changes about it."""
+    top = f.top
+    lone, timing = top.search.candidate(row), top.search.timing(row)
+    one = f.workload.analysis(lone, top.profile)["l2_read_bytes"]
+    many = f.workload.analysis(top.candidate, top.profile)["l2_read_bytes"]
+    gain = time_us / top.time_us - 1.0
+    size, z = top.candidate.cluster_size, top.candidate.cluster[2]
+    speed = f"{gain:.1%} faster" if gain > 0 else f"{-gain:.1%} slower"
+    limit = (
+        f"the best single CTAs (tile {show(lone.tile)}) take {time_us:.4g} us, bound by {BOUND_WORDS[timing.bound]}: "
+        f"{timing.bounds[timing.bound]:.4g} us"
+    )
+    if z > 1:
+        ctas = top.tiles.clusters[0] * top.tiles.clusters[1] * top.tiles.clusters[2] * size
+        change = f"{z} slices of K spread the work over {ctas} CTAs and are summed inside the cluster: {speed}"
+    elif many < one:
+        change = f"the cluster of {size} reads {mib(many)} from the L2 where single CTAs read {mib(one)}: {speed}"
+    else:
+        change = f"the cluster of {size} reads {mib(many)} from the L2, single CTAs {mib(one)}: {speed}"
+    return [
+        reason(limit, "derived", bound=timing.bound, time_us=time_us),
+        reason(change, "derived", l2_read_bytes=many, l2_read_bytes_single=one, gain=gain),
+    ]
 
 
 def _pair(f: Facts) -> Decision:
@@ -116,14 +140,21 @@ def _pair(f: Facts) -> Decision:
         because.append(reason(f"the problem forces {f.forced['mma_ctas']} CTA per MMA", "user"))
     tiles = top.tiles
     if ctas == 2:
+        b = next(each for each in f.workload.sharing(top.candidate) if each.operand == "B")
         because.append(
-            reason("each CTA of a pair holds half of B: shared memory and the L2 deliver it once a pair", "published")
+            reason(
+                f"the pair shares B: each CTA loads and holds half of its rows, {b.bytes_per_load} bytes a stage "
+                f"instead of {2 * b.bytes_per_load}",
+                "published",
+                bytes_per_load=b.bytes_per_load,
+            )
         )
     if other is not None and other.row is not None:
         because.append(
             reason(
-                f"the other way takes {other.time_us:.4g} us against {top.time_us:.4g}",
-                "derived",
+                f"the best design with {other.label} CTA per MMA takes {other.time_us:.4g} us against "
+                f"{top.time_us:.4g}, {abs(other.margin):.1%} {'slower' if other.margin >= 0 else 'faster'}",
+                other.evidence,
                 margin=other.margin,
             )
         )
@@ -131,8 +162,7 @@ def _pair(f: Facts) -> Decision:
         because.append(
             reason(
                 f"M has {tiles.tiles[0]} tiles and the cluster launches {tiles.launched[0]}: "
-                f"{1 - tiles.useful_share:.1%} of the work "
-                "is padding",
+                f"{1 - tiles.useful_share:.1%} of the launched area is padding",
                 "derived",
                 tiles=tiles.tiles[0],
                 launched=tiles.launched[0],

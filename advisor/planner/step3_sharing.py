@@ -2,79 +2,73 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, reason, table
-from advisor.records.plan import Decision, Step
+from collections.abc import Mapping
+
+from advisor.planner.context import Facts, mib, reason, table
+from advisor.records.plan import Decision, Reason, Step
 
 
 def view(f: Facts) -> Step:
     top, c = f.top, f.top.candidate
     sharing = f.workload.sharing(c)
-    rows = []
+    portable, pair, slices = c.family == "portable", c.work.mma_ctas == 2, c.cluster[2]
+    bytes_ = f.workload.analysis(c, top.profile)
+    rows: list[list[object]] = []
     for each in sharing:
-        portable = c.family == "portable"
+        halves = pair and each.operand == "B"
+        if portable:
+            consumer = "every warp of this CTA, ldmatrix and mma.sync"
+        elif halves:
+            consumer = "the pair's MMA, which reads this half and the peer's" + (
+                f", in {each.receivers} pairs" if each.receivers > 1 else ""
+            )
+        else:
+            consumer = "MMA of this CTA" if each.receivers == 1 else f"MMA of {each.receivers} CTAs"
         rows.append(
             [
                 each.operand,
                 "cp.async, every thread" if portable else "TMA, 1 elected thread of the load warp",
-                "mma.sync fragments"
-                if portable
-                else "MMA of this CTA"
-                if each.receivers == 1
-                else f"MMA of {each.receivers} CTAs",
+                consumer,
                 each.bytes_per_load,
                 each.mask,
                 16 if portable else 1024,
-                "cp.async.wait_group, barrier"
+                "cp.async.wait_group, then a CTA barrier"
                 if portable
-                else "mbarrier full (async proxy); empty before the slot is overwritten",
+                else "mbarrier full (async proxy) before it is read; mbarrier empty of every receiver before it is "
+                "overwritten",
                 "one K step per stage",
             ]
         )
-    remote = c.cluster[2] > 1
-    if remote:
+    if slices > 1:
         rows.append(
             [
-                "partial sums", "epilogue warps, remote stores", f"the CTA of slice owner, {c.cluster[2]} per tile",
-                c.tile[0] * c.tile[1] * 4 // c.cluster[2], "none: unicast by rank", 32,
-                "cluster barrier before the first remote store (the ring is drained) and after the last", "one tile",
+                "partial sums", "epilogue warps, remote stores",
+                f"the epilogue of the CTA that owns the part: each of {slices} owns 1/{slices} of the tile",
+                c.tile[0] * c.tile[1] * 4 * (slices - 1) // slices, "none: unicast by rank", 32,
+                "cluster barrier before the first remote store (every ring is drained), after the last, and before "
+                "the rings fill again", "one tile",
             ]
         )  # fmt: skip
-    rows.append(
-        [
-            "D", "epilogue warps", "global memory", c.tile[0] * c.tile[1], "none", 16,
-            "fence.proxy.async between the shared memory writes and a TMA store", "one tile",
-        ]
-    )  # fmt: skip
-    receivers = max((each.receivers for each in sharing), default=1)
-    bytes_ = f.workload.analysis(c, top.profile)
-    if remote:
-        choice = f"DSMEM: partial sums of {c.cluster[2]} slices, pushed in rows of consecutive 16-byte stores"
-    elif receivers > 1 or c.work.mma_ctas == 2:
-        choice = "TMA multicast within the cluster" if receivers > 1 else "the CTA pair reads each other's half of B"
+    if c.work.split_k > 1 and slices == 1:
+        rows.append(
+            [
+                "partial sums", "epilogue warps", "the second kernel, through scratch memory",
+                c.tile[0] * c.tile[1] * 4, "none", 4, "the end of the launch", "two launches",
+            ]
+        )  # fmt: skip
     else:
-        choice = "nothing is shared between CTAs"
-    because = [
-        reason(
-            f"one load reaches {receivers} CTAs; the launch reads {bytes_['l2_read_bytes'] / 2**20:.4g} MiB from the L2"
-            + (f" and sends {bytes_['dsmem_bytes'] / 2**20:.4g} MiB over DSMEM" if remote else ""),
-            "derived",
-            receivers=receivers,
-            dsmem_bytes=bytes_["dsmem_bytes"],
-        )
-    ]
-    if remote:
-        because.append(
-            reason(
-                f"remote stores reach {top.profile.dsmem_bytes_per_clk_per_sm:.3g} B/clk per SM and remote "
-                f"reads a quarter of it, so "
-                "partial sums are pushed; segments of 32 bytes and more, aligned",
-                top.profile.sources["dsmem_bytes_per_clk_per_sm"].kind if top.profile.sources else "published",
-            )
-        )
+        rows.append(_output_row(portable, bytes_))
+    receivers = max((each.receivers for each in sharing), default=1)
     return Step(
         step=3,
         name="sharing",
-        decisions=[Decision(question="What do CTAs share, and how?", choice=choice, because=because)],
+        decisions=[
+            Decision(
+                question="What do CTAs share, and how?",
+                choice=_choice(slices, receivers, pair),
+                because=_because(f, slices, pair, bytes_),
+            )
+        ],
         artifact={
             "buffers": table(
                 ["buffer", "producer", "consumer", "bytes", "multicast_mask", "align_bytes", "fences", "lifetime"], rows
@@ -82,3 +76,75 @@ def view(f: Facts) -> Step:
             "smem": table(["part", "bytes"], top.resources.smem_parts[:24]),
         },
     )
+
+
+def _output_row(portable: bool, bytes_: Mapping[str, float]) -> list[object]:
+    size = int(bytes_["store_bytes_per_tile"])
+    if bytes_["stores_through_tma"]:
+        fence = (
+            "fence.proxy.async, then a barrier of the storing warps, before the TMA store; "
+            "cp.async.bulk.wait_group.read before a slab is filled again"
+        )
+        how = ("epilogue warps, through shared memory", "global memory, TMA store")
+        return ["D", *how, size, "none", 16, fence, "one tile"]
+    producer = "every warp, parked in shared memory" if portable else "epilogue warps, from registers"
+    fence = "a CTA barrier before the stages' memory is reused" if portable else "none: ordinary stores"
+    return ["D", producer, "global memory, ordinary stores", size, "none", 4, fence, "one tile"]
+
+
+def _choice(slices: int, receivers: int, pair: bool) -> str:
+    parts = []
+    if slices > 1:
+        parts.append(f"partial sums of {slices} slices over DSMEM, pushed to the owner of each part")
+    if pair:
+        parts.append("B within each CTA pair: each CTA loads half, the pair's MMA reads both halves")
+    if receivers > 1:
+        parts.append(f"operand tiles by TMA multicast, one load for up to {receivers} {'pairs' if pair else 'CTAs'}")
+    return "; ".join(parts) or "nothing is shared between CTAs"
+
+
+def _because(f: Facts, slices: int, pair: bool, bytes_: Mapping[str, float]) -> list[Reason]:
+    top, c = f.top, f.top.candidate
+    x, y, _ = c.cluster
+    alone = bytes_["l2_read_bytes_unshared"]
+    because = [
+        reason(
+            f"the launch asks the L2 for {mib(bytes_['l2_read_bytes'])}"
+            + (f", {mib(alone)} if no CTA shared a load" if alone > bytes_["l2_read_bytes"] else ""),
+            "derived",
+            l2_read_bytes=bytes_["l2_read_bytes"],
+            l2_read_bytes_unshared=alone,
+        )
+    ]
+    if x > c.work.mma_ctas or y > 1:
+        spread = max(1, x // c.work.mma_ctas)
+        because.append(
+            reason(
+                f"an A tile goes to the {y} CTAs along y, a B tile to {spread} {'pairs' if pair else 'CTAs'} along x; "
+                "each receiver issues one share of it",
+                "derived",
+                receivers_a=y,
+                receivers_b=spread,
+            )
+        )
+    if slices > 1:
+        rate = top.profile.sources.get("dsmem_bytes_per_clk_per_sm")
+        because.append(
+            reason(
+                f"{mib(bytes_['dsmem_bytes'])} of partial sums cross between SMs at "
+                f"{top.profile.dsmem_bytes_per_clk_per_sm:.3g} B/clk per SM",
+                rate.kind if rate is not None else "assumed",
+                dsmem_bytes=bytes_["dsmem_bytes"],
+                dsmem_bytes_per_clk_per_sm=top.profile.dsmem_bytes_per_clk_per_sm,
+            )
+        )
+        because.append(
+            reason(
+                "pushed, not pulled: remote reads reach 4.8 B/clk where remote stores reach 21.4 on an H100 (CR26, "
+                "table II); a warp stores 512 consecutive bytes, 16 a lane, so every 32-byte segment is whole",
+                "published",
+                remote_read_bytes_per_clk=4.8,
+                remote_store_bytes_per_clk=21.4,
+            )
+        )
+    return because

@@ -14,9 +14,17 @@ def view(f: Facts) -> Step:
             question="Who signals whom?",
             choice=f"{len(rows)} kinds of barrier, every count by arithmetic",
             because=[
-                reason("a count too high deadlocks, one too low races: none is typed in", "published"),
                 reason(
-                    "the parity of a wait flips when the ring wraps; a waiter is never more than one phase behind",
+                    "every count and byte total follows from the cluster, the warps and the stage by the arithmetic "
+                    f"beside it: {rows[0].name} waits for {rows[0].arrivals} arrivals and {rows[0].tx_bytes} bytes"
+                    if rows
+                    else "no mbarrier: cp.async groups and CTA barriers order the stages",
+                    "derived",
+                    **({"arrivals": rows[0].arrivals, "tx_bytes": rows[0].tx_bytes} if rows else {}),
+                ),
+                reason(
+                    "a phase ends when arrivals and bytes are complete: too many expected deadlock, too few race; a "
+                    "wait names the phase's parity, which flips each time the ring wraps (PTX ISA, mbarrier)",
                     "published",
                 ),
             ],

@@ -15,6 +15,10 @@ WORDS = {
     "ticket": "persistent, tiles claimed from an atomic counter",
     "clc": "persistent, tiles stolen through Cluster Launch Control",
 }
+COLUMNS = (
+    "schedule", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves", "last_wave_use", "idle_share",
+    "margin",
+)  # fmt: skip
 
 
 def view(f: Facts) -> Step:
@@ -27,7 +31,7 @@ def view(f: Facts) -> Step:
             continue
         timing = top.search.timing(row)
         outcome = run(timing, schedule, limits)
-        total = timing.launch_us + outcome.makespan_us + timing.extra_us
+        total = timing.total_us(outcome.makespan_us)
         simulated[schedule] = total
         rows.append(
             [
@@ -39,15 +43,34 @@ def view(f: Facts) -> Step:
     own = simulated.get(chosen, top.time_us)
     for row_ in rows:
         row_.append(row_[2] / own - 1.0)
-    options = f.axis("schedule")
+    in_order = sorted(simulated.items(), key=lambda each: (each[1], SCHEDULES.index(each[0])))
     because = [
         reason(
-            f"{top.timing.tiles} cluster tiles for {top.timing.available} clusters at once: simulated makespan "
-            + ", ".join(f"{name} {us:.4g} us" for name, us in sorted(simulated.items(), key=lambda each: each[1])),
+            f"{top.timing.tiles} cluster tiles for {top.timing.available} clusters at once; this shape simulated, "
+            f"launch and DRAM included: " + ", ".join(f"{name} {us:.4g} us" for name, us in in_order),
             "derived",
             **{f"{name}_us": us for name, us in simulated.items()},
         )
     ]
+    if in_order[0][0] != chosen and "schedule" not in f.forced:
+        gain = own / in_order[0][1] - 1.0
+        because.append(
+            reason(
+                f"{in_order[0][0]} is {gain:.1%} faster, within the 1.5 % in which the simpler wins",
+                "derived",
+                gain=gain,
+            )
+        )
+    if top.timing.dram_us > top.timing.makespan_us:
+        because.append(
+            reason(
+                f"DRAM alone takes {top.timing.dram_us:.4g} us, the clusters {top.timing.makespan_us:.4g}: the "
+                "schedule decides little",
+                "derived",
+                dram_us=top.timing.dram_us,
+                makespan_us=top.timing.makespan_us,
+            )
+        )
     if "schedule" in f.forced:
         because.append(reason(f"the problem forces {f.forced['schedule']}", "user"))
     if limits["tile_cost_cv"]:
@@ -61,24 +84,33 @@ def view(f: Facts) -> Step:
     if limits["busy_sms"]:
         because.append(
             reason(
-                f"other work holds {limits['busy_sms']} SMs: {top.timing.available} of {top.timing.resident} "
-                f"clusters run, and a static "
-                "grid is dealt out for all of them",
+                f"other work holds {limits['busy_sms']} SMs: {top.timing.available} of {top.timing.resident} clusters "
+                f"run, and a static grid is dealt out for all of them",
                 "user",
                 busy_sms=limits["busy_sms"],
             )
         )
+    if limits["sm_budget"] is not None:
+        because.append(
+            reason(
+                f"sm_budget {limits['sm_budget']}: only grids that stay resident, static and ticket, can keep to it",
+                "user",
+                sm_budget=limits["sm_budget"],
+            )
+        )
     if "one_tile" in simulated and chosen != "one_tile":
+        turns = -(-top.timing.tiles // max(1, top.timing.available))
         because.append(
             reason(
                 f"a persistent worker pays its prologue of {top.timing.prologue_us:.3g} us once, one tile per cluster "
-                f"{-(-top.timing.tiles // max(1, top.timing.available))} times",
+                f"up to {turns} times: {simulated['one_tile'] / own - 1.0:+.1%}",
                 "derived",
                 prologue_us=top.timing.prologue_us,
+                turns=turns,
                 margin=simulated["one_tile"] / own - 1.0,
             )
         )
-    rejected = rejections(options, chosen)
+    rejected = rejections(f.axis("schedule"), chosen)
     listed = {each.option for each in rejected} | {chosen}
     if "clc" not in listed:
         rejected.append(
@@ -99,20 +131,7 @@ def view(f: Facts) -> Step:
             )
         ],
         artifact={
-            "simulated": table(
-                [
-                    "schedule",
-                    "makespan_us",
-                    "total_us",
-                    "clusters_started",
-                    "most_tiles",
-                    "waves",
-                    "last_wave_use",
-                    "idle_share",
-                    "margin",
-                ],
-                sorted(rows, key=lambda each: SCHEDULES.index(each[0])),
-            ),
+            "simulated": table(COLUMNS, sorted(rows, key=lambda each: SCHEDULES.index(each[0]))),
             "tie_rule": "within 1.5 % the simpler wins: one_tile < static < ticket < clc",
             "code": "SCHED_CHOICE",
         },

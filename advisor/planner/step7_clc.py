@@ -1,9 +1,11 @@
-"""Step 7: the protocol of a dynamic claim. Imports `context`."""
+"""Step 7: how a cluster comes to its next tile; the protocol of a dynamic claim, used or not. Imports `context`."""
 
 from __future__ import annotations
 
+from advisor.machine.features import Feature, supports
 from advisor.planner.context import Facts, reason, table
-from advisor.records.plan import Decision, Step
+from advisor.records.candidate import Schedule
+from advisor.records.plan import Decision, Reason, Step
 
 CLC_ROWS = (
     ("arm", "each CTA's scheduler warp", "mbarrier.arrive.expect_tx of 16 bytes on its own barrier", "before "
@@ -22,44 +24,108 @@ TICKET_ROWS = (
     ("publish", "the same thread", "the ticket into every CTA's slot, then arrive with release", "after the claim"),
     ("read", "every reading warp", "the slot, after acquire", "once"),
     ("release", "every reading warp of every CTA", "arrive at CTA 0", "after the read"),
+    ("stop", "every reading warp", "a ticket of at least the number of cluster tiles ends the loop", "once"),
     ("reset", "the launcher", "memset of the counter on the stream", "before every launch"),
 )
+STATIC_ROWS = (
+    ("first", "every warp that needs it", "cluster number", "at start; nothing is read or written"),
+    ("next", "every warp that needs it", "+ clusters of the grid", "after each tile"),
+    ("stop", "every warp that needs it", "a number of at least the cluster tiles ends the loop", "after the last tile"),
+)
+ONE_TILE_ROWS = (
+    ("first", "every warp that needs it", "cluster number", "at start; nothing is read or written"),
+    ("stop", "every warp", "the cluster leaves and the hardware places the next one", "after its tile"),
+)
+ROWS: dict[Schedule, tuple[tuple[str, str, str, str], ...]] = {
+    "one_tile": ONE_TILE_ROWS,
+    "static": STATIC_ROWS,
+    "ticket": TICKET_ROWS,
+    "clc": CLC_ROWS,
+}
+CHOICES: dict[Schedule, str] = {
+    "one_tile": "no claim: a cluster's number is its tile",
+    "static": "no claim: a cluster's number and the size of the grid give its tiles",
+    "ticket": "one atomic ticket ahead",
+    "clc": "cancel one unlaunched cluster ahead, decode on success only",
+}
 
 
 def view(f: Facts) -> Step:
     top, schedule = f.top, f.top.candidate.schedule
-    rows: tuple[tuple[str, str, str, str], ...]
-    if schedule == "clc":
-        rows, choice = CLC_ROWS, "cancel one unlaunched cluster ahead, decode on success only"
-        because = [
-            reason(
-                f"the round trip of {top.timing.claim_us:.3g} us hides under a main loop of "
-                f"{top.timing.main_us:.3g} us",
-                "derived",
-                claim_us=top.timing.claim_us,
-                main_us=top.timing.main_us,
-            ),
-            reason("throttled to one tile ahead: deeper, and a worker hoards the last tiles", "published"),
-        ]
-    elif schedule == "ticket":
-        rows, choice = TICKET_ROWS, "one atomic ticket ahead"
-        because = [
-            reason(
-                f"an atomic takes {top.timing.claim_us:.3g} us, under a main loop of {top.timing.main_us:.3g} us",
-                "derived",
-            )
-        ]
-    else:
-        rows, choice = (), "no dynamic claim"
-        because = [reason(f"the schedule is {schedule}: every cluster knows its tiles from its number", "derived")]
+    dynamic = schedule in ("ticket", "clc")
+    counts = [
+        [row.name, row.count, row.arrivals, row.arrivals_from, row.tx_bytes]
+        for row in f.workload.barriers(top.candidate)
+        if row.name.startswith(("clc_", "ticket_"))
+    ]
+    artifact = {
+        "protocol": table(["step", "who", "what", "when"], ROWS[schedule]),
+        "prefetch_tiles": 1 if dynamic else 0,
+        "throttle_tiles": 1 if dynamic else 0,
+        "requests_in_flight_at_exit": 0,
+        "drain": "the response of every request is awaited before the cluster leaves, a failed one too"
+        if schedule == "clc"
+        else "nothing is in flight: the claim is answered before it is used"
+        if dynamic
+        else "nothing to drain",
+    }
+    if counts:
+        artifact["arrivals"] = table(["barrier", "slots", "arrivals", "arithmetic", "tx_bytes"], counts)
+    if schedule != "clc" and top.family == "sm100":
+        artifact["unused_clc_protocol"] = table(["step", "who", "what", "when"], CLC_ROWS)
     return Step(
         step=7,
         name="clc",
-        decisions=[Decision(question="How is the next tile claimed?", choice=choice, because=because)],
-        artifact={
-            "protocol": table(["step", "who", "what", "when"], rows),
-            "prefetch_tiles": 1 if rows else 0,
-            "throttle_tiles": 1 if rows else 0,
-            "requests_in_flight_at_exit": 0,
-        },
+        decisions=[
+            Decision(question="How is the next tile claimed?", choice=CHOICES[schedule], because=_because(f, schedule))
+        ],
+        artifact=artifact,
     )
+
+
+def _because(f: Facts, schedule: Schedule) -> list[Reason]:
+    timing, profile = f.top.timing, f.top.profile
+    if schedule in ("ticket", "clc"):
+        name = "clc_round_trip_cycles" if schedule == "clc" else "atomic_round_trip_cycles"
+        source = profile.sources.get(name)
+        hides = timing.claim_us <= timing.main_us
+        what = "the round trip of a try_cancel" if schedule == "clc" else "an atomic"
+        found = [
+            reason(
+                f"{what}, {timing.claim_us:.3g} us, "
+                + (
+                    f"hides under a main loop of {timing.main_us:.3g} us"
+                    if hides
+                    else f"is longer than a main loop of {timing.main_us:.3g} us, and each tile waits for the rest"
+                ),
+                source.kind if source is not None else "assumed",
+                claim_us=timing.claim_us,
+                main_us=timing.main_us,
+            )
+        ]
+        if schedule == "clc":
+            found.append(
+                reason(
+                    "throttled to one tile ahead: claims further ahead on uneven tiles made up to 42 % longer runs "
+                    "(sched-pass)",
+                    "published",
+                    throttle_tiles=1,
+                )
+            )
+        return found
+    found = [
+        reason(
+            f"the schedule is {schedule}: every cluster knows its {'tiles' if schedule == 'static' else 'tile'} from "
+            f"its number, {timing.planned} clusters for {timing.tiles} tiles",
+            "derived",
+            clusters=timing.planned,
+            tiles=timing.tiles,
+        )
+    ]
+    if not supports(Feature.CLC, profile.arch):
+        found.append(
+            reason(
+                f"{profile.arch} has no Cluster Launch Control: it begins with sm_100", "published", arch=profile.arch
+            )
+        )
+    return found

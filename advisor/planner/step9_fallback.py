@@ -1,75 +1,73 @@
-"""Step 9: which path runs where, with the exact trigger of every rung. Imports `context`."""
+"""Step 9: which path runs where, with the exact trigger of every rung. Imports `context`.
+
+The rungs are those that a bundle builds: of each family the choice, its static twin, ever smaller clusters, and one
+tile per single CTA.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.planner.context import Facts, kernel_id, reason, table
 from advisor.planner.search import Rung
+from advisor.records.candidate import Candidate
 from advisor.records.plan import Decision, Step
 
 FAMILY_WORDS = {
     "sm100": "compute capability 10.x (sm_100a, sm_100f, sm_103a): tcgen05",
     "sm90": "compute capability 9.0 (sm_90a): wgmma",
-    "portable": "compute capability 8.0 and later: mma.sync",
+    "portable": "compute capability 8.0 and later (fp8 from 8.9): mma.sync",
 }
+WHOLE_GRID = ("one_tile", "clc")
 
 
-def trigger(rung: Rung, first: bool) -> str:
-    """When this rung runs, in words; launch.json has the expression."""
-    c = rung.candidate
-    if rung.family == "portable":
-        return "everything above declined: any GPU from compute capability 8.0 on, any alignment"
+def trigger(rung: Rung, operands: str) -> str:
+    """When a plan's rung runs, in words; launch.json has the expression."""
+    return _when(rung.candidate, operands)
+
+
+def _when(c: Candidate, operands: str) -> str:
+    if c.family == "portable":
+        return "no rung above runs: any GPU of its images, any alignment, any SM budget"
     words = [
-        f"an image for {'this family' if first else rung.profile.arch} loads",
-        f"at least one cluster of {c.cluster_size} is resident",
+        "its image loads",
+        f"at least one cluster of {c.cluster_size} is resident"
+        if c.cluster_size > 1
+        else "at least one CTA is resident",
     ]
-    words.append(
-        "A and B have 16-byte bases and strides" + (", D as well for TMA stores" if rung.family == "sm90" else "")
-    )
+    if c.schedule in WHOLE_GRID:
+        words.append("the SM budget is the whole device")
+    words.append(f"{operands} start and step in multiples of 16 bytes")
     return "; ".join(words)
 
 
 def view(f: Facts) -> Step:
     rows: list[list[object]] = []
-    for number, rung in enumerate(f.rungs):
-        c = rung.candidate
-        rows.append([len(rows) + 1, kernel_id(c), FAMILY_WORDS[rung.family], trigger(rung, number == 0)])
-        if c.schedule == "clc":
+    for rung in f.rungs:
+        operands = f.tma_operands(rung)
+        for number, c in enumerate(rung_kernels(rung.candidate)):
             rows.append(
                 [
                     len(rows) + 1,
-                    f"{rung.family}_static",
-                    "the same GPU",
-                    "CLC is switched off or not validated on this compute capability",
+                    kernel_id(c),
+                    "the same GPU" if number else FAMILY_WORDS[rung.family],
+                    ("the rung above does not run; " if rows and c.family != "portable" else "") + _when(c, operands),
                 ]
             )
-        if rung.family != "portable" and c.schedule != "one_tile":
-            rows.append(
-                [len(rows) + 1, f"{rung.family}_one_tile", "the same GPU", "the persistent kernels are switched off"]
-            )
-        size = c.cluster_size
-        while size > 2:
-            size //= 2
-            rows.append(
-                [
-                    len(rows) + 1,
-                    f"{rung.family}, cluster of {size}",
-                    "the same GPU",
-                    f"no cluster of {size * 2} is resident",
-                ]
-            )
-    rungs = [each.family for each in f.rungs]
     return Step(
         step=9,
         name="fallback",
         decisions=[
             Decision(
                 question="What runs where the choice cannot?",
-                choice=" -> ".join(rungs),
+                choice=" -> ".join(each.family for each in f.rungs),
                 because=[
                     reason(
-                        f"{rung.family} is planned on its own for {rung.profile.name}: {rung.time_us:.4g} us there",
-                        "derived",
+                        f"{rung.family} is planned on its own for {rung.profile.name}: {kernel_id(rung.candidate)}, "
+                        f"{rung.time_us:.4g} us there",
+                        rung.evidence,
                         time_us=rung.time_us,
+                        profile=rung.profile.name,
                     )
                     for rung in f.rungs
                 ],
@@ -77,3 +75,31 @@ def view(f: Facts) -> Step:
         ],
         artifact={"ladder": table(["rung", "kernel", "runs_on", "trigger"], rows)},
     )
+
+
+def rung_kernels(chosen: Candidate) -> list[Candidate]:
+    """The choice and the twins that a bundle builds with it, in the order of the ladder."""
+    if chosen.family == "portable":
+        return [chosen]
+    found = [chosen, chosen.with_schedule("static")]
+    smaller = chosen
+    while smaller.cluster_size > 2:
+        smaller = _halved(smaller)
+        found.append(smaller)
+    single = _on_cluster(chosen, 1, 1, 1)
+    found.append(replace(single, schedule="one_tile", work=replace(single.work, mma_ctas=1)))
+    return list(dict.fromkeys(found))
+
+
+def _halved(c: Candidate) -> Candidate:
+    """On clusters of half the size: y before x where it is as long, a pair keeps its two CTAs, slices of K last."""
+    x, y, z = c.cluster
+    least = c.work.mma_ctas
+    if y > 1 and (y >= x or x <= least):
+        return _on_cluster(c, x, y // 2, z)
+    return _on_cluster(c, x // 2, y, z) if x > least else _on_cluster(c, x, y, z // 2)
+
+
+def _on_cluster(c: Candidate, x: int, y: int, z: int) -> Candidate:
+    split = z if c.cluster[2] > 1 else c.work.split_k
+    return replace(c, cluster=(x, y, z), work=replace(c.work, multicast_a=y, multicast_b=x, split_k=split))

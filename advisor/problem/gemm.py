@@ -7,6 +7,7 @@ read, so that dumping it and reading it again gives the same model. Extents and 
 from __future__ import annotations
 
 import keyword
+import sys
 from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -25,6 +26,7 @@ TORCH_NAME = {
     "e5m2": "float8_e5m2",
 }
 MAX_EXTENT = 2**31 - 1  # TMA coordinates are signed 32-bit
+MAX_FLOAT32 = 3.4028234663852886e38  # kernels take alpha and beta as float32: beyond it they would be infinite
 MAX_SPAN_BYTES = 2**47  # one matrix, all batches: beyond any GPU's memory, and far from overflowing a 64-bit offset
 MAX_NAME_LENGTH = 64
 NAME_PATTERN = r"^[a-z][a-z0-9_]*$"
@@ -40,7 +42,25 @@ _CPP_WORDS = """alignas alignof asm auto bitand bitor bool catch char compl conc
     mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register requires short signed
     sizeof static static_assert static_cast std struct switch template this throw true false typedef typeid typename
     union unsigned using virtual void volatile wchar_t xor and_eq xor_eq cuda advisor"""
-RESERVED_NAMES = frozenset([*keyword.kwlist, *keyword.softkwlist, *_CPP_WORDS.split()])
+# It becomes the files <name>.h and <name>.py too: beside these, `#include <string.h>` or `import json` would find the
+# bundle's, in the launcher and the binding as in the code of whoever uses them.
+_HEADERS = """aio alloca assert byteswap complex ctype dirent dlfcn elf endian err errno error fcntl features fenv float
+    glob iconv inttypes iso646 langinfo libgen limits link locale malloc math memory monetary mqueue netdb poll pthread
+    pwd regex sched search semaphore setjmp signal spawn stab stdalign stdarg stdatomic stdbool stddef stdint stdio
+    stdlib stdnoreturn string strings syscall syslog tar termios tgmath threads time uchar ucontext unistd utime values
+    wait wchar wctype wordexp builtin_types device_types driver_types host_config host_defines math_constants mma
+    surface_types texture_types vector_functions vector_types nvrtc"""
+_MODULES = "cupy numpy torch jax tensorflow"
+# And a target of CMake.
+_TARGETS = "all clean edit_cache help images install list_install_components package package_source preinstall test"
+RESERVED_NAMES = frozenset(
+    [
+        *keyword.kwlist,
+        *keyword.softkwlist,
+        *sys.stdlib_module_names,
+        *f"{_CPP_WORDS} {_HEADERS} {_MODULES} {_TARGETS}".split(),
+    ]
+)
 
 
 def _no_bool(value: Any) -> Any:
@@ -52,6 +72,7 @@ def _no_bool(value: Any) -> Any:
 Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT)]
 Positive = Annotated[int, Field(ge=1, le=2**40)]
 AtLeastOne = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
+Factor = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32, allow_inf_nan=False)]
 Triple = Annotated[tuple[AtLeastOne, AtLeastOne, AtLeastOne], Field(strict=False)]  # JSON and YAML bring lists
 
 
@@ -81,8 +102,8 @@ class Scale(Frozen):
 
 
 class Epilogue(Frozen):
-    alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    beta: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    alpha: Factor = 1.0
+    beta: Factor = 0.0
     bias: Literal["none", "row", "col"] = "none"  # row: one value per n, along a row; col: one per m
     activation: Literal["none", "relu", "gelu", "silu"] = "none"
 
@@ -92,16 +113,16 @@ class LaunchOptions(Frozen):
 
 
 class SharedGpu(Frozen):
-    busy_sms: Annotated[int, Field(ge=0)] = 0
+    busy_sms: Extent = 0
 
 
 class Assume(Frozen):
     tile_cost_cv: Annotated[float, Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
 
 
 class Constraints(Frozen):
-    sm_budget: Annotated[int, Field(ge=1)] | None = None
+    sm_budget: AtLeastOne | None = None
     max_cluster_size: Annotated[int, Field(ge=1, le=16)] = 16
     fallback: Literal["preferred", "required"] = "preferred"
     deterministic: bool = True
@@ -114,9 +135,9 @@ class Overrides(Frozen):
     cluster: Triple | None = None
     schedule: Literal["one_tile", "static", "ticket", "clc"] | None = None
     tile: Triple | None = None  # (m, n, k) per CTA, in MMA coordinates
-    stages: Annotated[int, Field(ge=1)] | None = None
+    stages: AtLeastOne | None = None
     mma_ctas: Annotated[Literal[1, 2], BeforeValidator(_no_bool)] | None = None
-    split_k: Annotated[int, Field(ge=1)] | None = None
+    split_k: AtLeastOne | None = None
     swap_ab: bool | None = None
 
 
@@ -222,7 +243,7 @@ def _name_rule(p: GemmProblem) -> None:
             "PROBLEM_NAME",
             "name",
             p.name,
-            f"{p.name!r} is a word of C++ or Python, and the name becomes a namespace and a module",
+            f"{p.name!r} has a meaning in C++, Python or CMake, and the name becomes a header, a module and a target",
             f"write name: {p.name}_gemm",
         )
 

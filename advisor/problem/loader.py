@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from advisor.errors import ProblemError, Where
-from advisor.problem.gemm import MAX_NAME_LENGTH, NAME_PATTERN, GemmProblem
+from advisor.problem.gemm import MAX_NAME_LENGTH, NAME_PATTERN, RESERVED_NAMES, GemmProblem
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -47,6 +47,13 @@ def load_problem(path: str | Path) -> GemmProblem:
     """The problem in a file. Raises ProblemError: missing, unreadable, not YAML, or against a rule."""
     path = Path(path)
     return parse_problem(_read(path), path)
+
+
+def place_of(path: str | Path, key: str) -> Where:
+    """Where a problem file has a key of its own, for a complaint that comes up after it was read."""
+    path = Path(path)
+    document = _parse_yaml(_read(path), str(path))
+    return Where(document.path, document.line_of((key,)), key)
 
 
 def parse_problem(text: str, path: str | Path) -> GemmProblem:
@@ -300,8 +307,11 @@ def _kind(document: Document) -> str:
 
 
 def _default_name(path: Path, document: Document) -> str:
-    """The file's stem in lower case with `-`, `.` and blanks as `_`. What that does not make a name is refused."""
+    """The file's stem in lower case with `-`, `.` and blanks as `_`, and the kind behind it where that is a word with
+    a meaning of its own (test.yaml: test_gemm). What that does not make a name is refused."""
     stem = re.sub(r"[-. ]", "_", path.stem.lower())
+    if stem in RESERVED_NAMES:
+        stem = f"{stem}_{document.values['kind']}"
     if not re.fullmatch(NAME_PATTERN, stem) or len(stem) > MAX_NAME_LENGTH:
         letters = re.sub(r"[^a-z0-9_]", "", stem).lstrip("0123456789_")[:MAX_NAME_LENGTH]
         raise ProblemError(
@@ -359,13 +369,11 @@ def _explain(
     kind: str, loc: Path_, value: object, context: dict[str, Any], model: type[BaseModel]
 ) -> tuple[str, str, str]:
     """(code, message, fix) of one complaint of the model."""
-    field = (_dotted(loc) or "problem").rsplit(".", 1)[-1]
+    field = str(loc[-1]) if loc and isinstance(loc[-1], str) else (_dotted(loc) or "problem").rsplit(".", 1)[-1]
     shown = _shown(value)
     if kind == "extra_forbidden":
-        known = _keys_at(model, loc[:-1])
-        near = difflib.get_close_matches(field, known, n=1, cutoff=0.5)
-        fix = f"did you mean {near[0]}?" if near else f"known keys here: {', '.join(known)}"
-        return "PROBLEM_UNKNOWN_KEY", f"{field!r} is not a key of {_dotted(loc[:-1]) or 'a problem'}", fix
+        where = _dotted(loc[:-1]) or "a problem"
+        return "PROBLEM_UNKNOWN_KEY", f"{_shown(field)} is not a key of {where}", _known_key(field, loc[:-1], model)
     if kind == "missing":
         if isinstance(loc[-1], int):
             return "PROBLEM_TYPE", f"{loc[-2]} takes three integers", f"write {loc[-2]}: [x, y, z]"
@@ -398,12 +406,26 @@ def _explain(
     )
 
 
+def _known_key(key: str, place: Path_, model: type[BaseModel]) -> str:
+    """The key nearest to an unknown one: a key of this mapping, or of another where that fits better."""
+    known = _keys_at(model, place)
+    elsewhere = {} if not place else {name: f"{name}, a key of the problem itself" for name in model.model_fields}
+    if not place:
+        for name in reversed(known):
+            elsewhere |= {each: f"{name}: {{{each}: ...}}" for each in _keys_at(model, (name,))}
+    near = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=0.5)
+    if not near:
+        return f"known keys here: {', '.join(known)}"
+    return f"did you mean {near[0] if near[0] in known else elsewhere[near[0]]}?"
+
+
 _EXPECTED = {
     "int_type": "an integer",
     "int_parsing_size": "a smaller integer",
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",
+    "string_unicode": "text without halves of surrogate pairs",
     "tuple_type": "a list of three integers",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",

@@ -78,6 +78,7 @@ class Prediction(Record):
     bound: str  # what limits it: tensor, l2, dram, smem, latency, epilogue
     waves: float
     last_wave_use: float  # useful share of the last wave, 0 to 1
+    evidence: EvidenceKind = "derived"  # measured, where a measured time stands over the model's
 
 
 class Choice(Record):

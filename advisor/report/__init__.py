@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from advisor.records.evidence import Evidence
 from advisor.records.plan import Plan
-from advisor.report.content import blocks, reached, short_blocks, validation_blocks
+from advisor.report.content import blocks, reached, short_blocks, title, validation_blocks
 from advisor.report.html import to_html
 from advisor.report.markdown import to_markdown
 from advisor.report.tables import agreement_blocks
@@ -32,4 +32,4 @@ def render_report(plan: Plan, evidence: Evidence | None = None) -> str:
 
 def render_html(plan: Plan, evidence: Evidence | None = None) -> str:
     """The report as one self-contained HTML page."""
-    return to_html(blocks(plan, evidence), f"{plan.problem.get('name', 'problem')} on {plan.target.name}")
+    return to_html(blocks(plan, evidence), title(plan))

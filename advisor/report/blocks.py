@@ -74,11 +74,20 @@ def named_numbers(numbers: dict[str, object]) -> str:
 
 
 def words(name: str) -> str:
-    """A key as words."""
-    return str(name).replace("_", " ")
+    """A key as words, microseconds as the unit that they are: `bounds_us` as `bounds (us)`."""
+    name = str(name)
+    if name.endswith("_us"):
+        name = f"{name.removesuffix('_us')} (us)"
+    return name.replace("_", " ")
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital at its beginning; names in it keep theirs."""
+    return text[:1].upper() + text[1:]
 
 
 def _float_text(value: float) -> str:
+    value = float(f"{value:.6g}")  # what plan.json keeps: a plan that was read back reads the same
     if value.is_integer() and abs(value) < 1e15:
         return cell_text(int(value))
     return f"{value:,.1f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -1,7 +1,7 @@
 """Plan and evidence to blocks: the five outputs, conclusion first.
 
 The plan is the only truth: this module arranges what the records hold, and counts cases; it computes no figure of its
-own. Imports `records` and the blocks.
+own. Imports `records`, the pages of `errors` and the blocks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from advisor import errors
 from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence
 from advisor.records.plan import Choice, Decision, Plan, Step
-from advisor.report.blocks import Block, Bullets, Cell, Code, Heading, Paragraph, Table, cell_text, named_numbers, words
+from advisor.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Heading,
+    Paragraph,
+    Table,
+    cell_text,
+    named_numbers,
+    words,
+)
 
 VERDICTS = {
     "plan": "as asked",
@@ -26,16 +38,18 @@ EVIDENCE_WORDS = {
     "queried": "queried from a live GPU",
     "measured": "measured",
     "derived": "derived by arithmetic",
-    "published": "published by the vendor",
+    "published": "published",  # by the vendor or by whom the source names
     "assumed": "assumed",
 }
 GATE_WORDS: dict[Gate, str] = {
-    "planned": "planned: arithmetic only, no kernel was built",
+    "planned": "planned: arithmetic only",
     "rendered": "rendered: the source exists, it was not compiled",
     "compiled": "compiled: PTX and cubin exist and hold the planned resources, they have not run",
     "emulated": "emulated: the PTX ran on the CPU",
     "ran": "ran",
 }
+PLANNED = "Evidence: planned."  # how a conclusion ends that a plan alone can draw
+PLANNED_ONLY = "Evidence: planned only"  # the same where the family of the choice has no kernel to render
 
 
 def blocks(plan: Plan, evidence: Evidence | None = None) -> list[Block]:
@@ -66,7 +80,7 @@ def short_blocks(plan: Plan) -> list[Block]:
 def _closest(decision: Decision) -> str:
     """The rejected option with the smallest margin, or none."""
     legal = [(each.margin, each.option) for each in decision.rejected if each.margin is not None]
-    return f"{min(legal)[1]} ({_margin(min(legal)[0])} slower)" if legal else "-"
+    return f"{min(legal)[1]} ({_against(min(legal)[0])})" if legal else "-"
 
 
 def validation_blocks(evidence: Evidence) -> list[Block]:
@@ -78,20 +92,46 @@ def validation_blocks(evidence: Evidence) -> list[Block]:
 
 
 def _conclusion(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
-    yield Heading(f"{plan.problem.get('name', 'problem')} on {plan.target.name}", 1)
+    yield Heading(title(plan), 1)
     yield Heading("1. Conclusion")
-    yield Paragraph(plan.conclusion, strong=True)
+    yield Paragraph(_conclusion_text(plan, evidence), strong=True)
     rows: list[tuple[Cell, ...]] = [("verdict", VERDICTS[plan.verdict]), ("problem", _problem_text(plan))]
     source = "the GPU at hand" if plan.target.source == "device" else "a profile"
-    rows.append(("target", f"{plan.target.profile} ({plan.target.arch}), read from {source}"))
+    asked = "" if plan.target.name == plan.target.profile else f"; asked for as {plan.target.name}"
+    rows.append(("target", f"{plan.target.profile} ({plan.target.arch}), read from {source}{asked}"))
     if plan.choice is not None:
         rows += _choice_rows(plan.choice)
         rows.append(("evidence reached", _reached_text(plan.choice, evidence)))
+        rows += _stand_in(plan)
     yield Table(("what", "value"), tuple(rows))
     serious = [each for each in plan.findings if each.severity != "info"]
-    if serious:
+    if plan.verdict == "refuse":  # the conclusion and the findings have the reason
+        ways_out = tuple(dict.fromkeys(errors.explain(each.code).fix for each in serious if each.severity == "error"))
+        yield from (Paragraph(f"What to do: {each}") for each in ways_out)
+    elif serious:
         yield Paragraph("What to know before using it:")
         yield Bullets(tuple(f"{each.severity}: {each.message} [{each.code}]" for each in serious))
+
+
+def _stand_in(plan: Plan) -> list[tuple[Cell, ...]]:
+    """What the target runs of a bundle whose preferred kernel is planned only: the next rung that is planned for it."""
+    own = (each for each in plan.choices[1:] if each.profile == plan.choices[0].profile)
+    rung = next(own, None) if PLANNED_ONLY in plan.conclusion else None
+    if rung is None:
+        return []
+    return [("runs there today", f"{rung.kernel_id}, predicted {cell_text(rung.prediction.time_us)} us")]
+
+
+def title(plan: Plan) -> str:
+    """The problem and the GPU that it is planned for; `auto` is the name of none."""
+    return f"{plan.problem.get('name', 'problem')} on {plan.target.profile}"
+
+
+def _conclusion_text(plan: Plan, evidence: Evidence | None) -> str:
+    """The plan's conclusion. With evidence its last words are what the choice reached since."""
+    if plan.choice is None or evidence is None:
+        return plan.conclusion
+    return plan.conclusion.replace(PLANNED, f"Evidence: {_reached_text(plan.choice, evidence).partition(':')[0]}.")
 
 
 def _problem_text(plan: Plan) -> str:
@@ -109,12 +149,12 @@ def _dtype(problem: Mapping[str, Any], name: str) -> str:
 
 def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
     x, y, z = choice.cluster
-    cluster = "none (one CTA)" if x * y * z == 1 else f"{x} x {y} x {z}"
+    single = x * y * z == 1
+    cluster = "none (one CTA)" if single else f"{x} x {y} x {z}"
     work = choice.work
-    extras = [f"{work.mma_ctas}-CTA MMA"] if work.mma_ctas > 1 else []
-    extras += [
-        f"multicast of {n.upper()} to {c} CTAs" for n, c in (("a", work.multicast.a), ("b", work.multicast.b)) if c > 1
-    ]
+    extras = ["2-CTA MMA: each CTA loads half of B"] if work.mma_ctas > 1 else []
+    receivers = (("A", work.multicast.a), ("B", work.multicast.b // work.mma_ctas))  # of one load
+    extras += [f"multicast of {name} to {count} CTAs" for name, count in receivers if count > 1]
     extras += [f"{work.split_k} K slices"] if work.split_k > 1 else []
     extras += ["swapped operands"] if work.swap_ab else []
     fit = choice.residency
@@ -123,16 +163,32 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
     return [
         ("kernel", choice.kernel_id),
         ("cluster", cluster + (", non-portable size" if choice.nonportable else "")),
-        ("tile per CTA, per cluster", f"{_extent(choice.tile.cta)}, {_extent(choice.tile.cluster)} (M x N x K)"),
+        _tile_row(choice, single),
         ("schedule", choice.schedule.replace("_", " ") + ("; " + ", ".join(extras) if extras else "")),
-        ("grid", f"{cell_text(choice.grid_blocks)} blocks = {cell_text(choice.grid_clusters)} clusters"),
+        ("grid", _grid_text(choice, single)),
         ("per CTA", f"{choice.threads} threads, {choice.stages} stages, {cell_text(choice.smem_bytes)} bytes of SMEM"),
-        ("resident", f"{fit.max_active_clusters} clusters on {fit.sms_used} SMs, {fit.sms_idle} idle ({source})"),
+        (
+            "resident at once",
+            f"up to {fit.max_active_clusters} {'CTAs' if single else 'clusters'} on {fit.sms_used} SMs, "
+            f"{fit.sms_idle} SMs idle ({source})",
+        ),
         (
             "predicted",
             f"{cell_text(p.time_us)} us ({cell_text(p.low_us)} to {cell_text(p.high_us)}), limited by {p.bound}",
         ),
     ]
+
+
+def _tile_row(choice: Choice, single: bool) -> tuple[Cell, Cell]:
+    own = f"{_extent(choice.tile.cta)} (M x N x K)"
+    if single:
+        return ("tile per CTA", own)
+    return ("tile per CTA, per cluster", f"{_extent(choice.tile.cta)}, {_extent(choice.tile.cluster)} (M x N x K)")
+
+
+def _grid_text(choice: Choice, single: bool) -> str:
+    blocks = f"{cell_text(choice.grid_blocks)} blocks"
+    return blocks if single else f"{blocks} = {cell_text(choice.grid_clusters)} clusters"
 
 
 def _extent(tile: tuple[int, int, int]) -> str:
@@ -178,7 +234,10 @@ def _evidence(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield from _machine(plan)
     if evidence is None:
         if plan.choices:
-            yield Paragraph("No kernel of this plan was built for this report: every rung stands at planned.")
+            yield Paragraph(
+                "This report is of the plan alone: every rung stands at planned. `advisor validate` writes what "
+                "compiled and what ran into report.validated.md."
+            )
         return
     yield from _gates(evidence)
 
@@ -204,6 +263,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "overrides": {},
 }
 
+CAPABILITY = "compute_capability"  # a version, not a product
 MACHINE = "machine"  # the artifact of step 1 that the report shows as evidence
 
 
@@ -214,6 +274,7 @@ def _machine(plan: Plan) -> Iterator[Block]:
         return
     order = list(EVIDENCE_WORDS)
     rows = sorted(artifact[MACHINE]["rows"], key=lambda row: order.index(row[2]))
+    rows = [[name, ".".join(map(str, value)) if name == CAPABILITY else value, *rest] for name, value, *rest in rows]
     yield Table(
         ("number", "value", "evidence", "source"),
         tuple((words(name), _value(value), EVIDENCE_WORDS[kind], source) for name, value, kind, source in rows),
@@ -228,13 +289,15 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
     elif evidence.not_run_reason:
         yield Paragraph(f"Compiled, not run: {evidence.not_run_reason}")
     rows: list[tuple[Cell, ...]] = []
+    met = {gate.gate for row in evidence.gates for gate in row.gates}
+    shown = [gate for gate in GATES if gate in met]
     for row in evidence.gates:
         results = {gate.gate: gate.result for gate in row.gates}
         twin = f" (traced twin of {row.twin_of})" if row.twin_of else ""
-        cells = tuple(results.get(gate, "-").replace("_", " ") for gate in GATES[1:])
+        cells = tuple(results.get(gate, "-").replace("_", " ") for gate in shown)
         rows.append((row.kernel_id + twin, row.image, row.kernel_hash[:12], *cells))
     if rows:
-        yield Table(("kernel", "image", "kernel hash", *GATES[1:]), tuple(rows), "Gates that each kernel passed")
+        yield Table(("kernel", "image", "kernel hash", *shown), tuple(rows), "How far each kernel came")
     failed = [(row, gate) for row in evidence.gates for gate in row.gates if gate.result == "fail"]
     if failed:
         yield Bullets(tuple(f"{row.kernel_id} for {row.image} failed at {g.gate}: {g.reason}" for row, g in failed))
@@ -283,14 +346,19 @@ def _decision(decision: Decision) -> Iterator[Block]:
         yield Bullets(tuple(f"{reason.text} ({EVIDENCE_WORDS[reason.evidence]})" for reason in decision.because))
     if decision.rejected:
         rows = tuple(
-            (each.option, _margin(each.margin), each.reason + (f" [{each.code}]" if each.code else ""))
+            (each.option, _against(each.margin), each.reason + (f" [{each.code}]" if each.code else ""))
             for each in decision.rejected
         )
-        yield Table(("rejected", "slower by", "reason"), rows)
+        yield Table(("rejected", "against the choice", "reason"), rows)
 
 
-def _margin(margin: float | None) -> str:
-    return "not legal" if margin is None else f"{margin:.1%}"
+def _against(margin: float | None) -> str:
+    """An option's predicted time against the choice's. A faster one lost to the tie rule, as its reason says."""
+    if margin is None:
+        return "not legal"
+    if abs(margin) < 0.0005:
+        return "as fast"
+    return f"{abs(margin):.1%} {'slower' if margin > 0 else 'faster'}"
 
 
 def _artifact(step: Step) -> Iterator[Block]:
@@ -332,16 +400,21 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         experiment = plan.experiment
         yield Paragraph(experiment.question, strong=True)
         yield Paragraph(f"Hypothesis: {experiment.hypothesis}")
+        if PLANNED_ONLY in plan.conclusion:
+            yield Paragraph(
+                "The choice has no kernel yet. Until it has one the command validates the fallback and reports the "
+                "experiment as not run."
+            )
         yield Code(experiment.command.replace("BUNDLE", f"generated/{plan.problem.get('name', 'problem')}"), "sh")
         yield Bullets((f"confirmed if {experiment.confirms_if}", f"refuted if {experiment.refutes_if}"))
     else:
         yield Paragraph("There is no choice to test, so no experiment could prove it wrong.")
     if plan.alternatives:
         rows = tuple(
-            (each.label, each.choice.kernel_id, f"{each.margin:.1%}", each.choice.prediction.time_us)
+            (each.label, each.choice.kernel_id, _against(each.margin), each.choice.prediction.time_us)
             for each in plan.alternatives
         )
-        yield Table(("alternative", "kernel", "slower by", "predicted us"), rows, "Runners-up")
+        yield Table(("alternative", "kernel", "against the choice", "predicted (us)"), rows, "Runners-up")
     if evidence is not None:
         yield from _cases(evidence)
 
@@ -383,15 +456,16 @@ def _risks(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield Heading("5. Risks and fallback")
     yield from _ladder(plan, evidence)
     for choice in plan.choices:
-        yield from _residency(choice)
+        if choice.family != "portable":  # whose kernels launch no clusters
+            yield from _residency(choice)
     yield from _findings(plan)
 
 
 def _ladder(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     if plan.choices:
-        columns = ("rung", "kernel", "planned for", "predicted us", "evidence", "runs when")
+        columns = ("rung", "kernel", "planned for", "predicted (us)", "evidence", "runs when")
         rows = tuple(_rung_row(number, each, evidence) for number, each in enumerate(plan.choices, 1))
-        yield Table(columns, rows, "The ladder: the first rung whose condition holds runs")
+        yield Table(columns, rows, "The ladder, one rung for each kernel family: the first whose condition holds runs")
 
 
 def _findings(plan: Plan) -> Iterator[Block]:
@@ -438,4 +512,7 @@ def _not_run(evidence: Evidence) -> list[str]:
         for gate in row.gates:
             if gate.result == "not_run" and row.twin_of is None:
                 images.setdefault((gate.gate, gate.reason), []).append(f"{row.kernel_id} for {row.image}")
-    return [f"{gate} was not run for {', '.join(names)}: {reason}" for (gate, reason), names in images.items()]
+    return [
+        f"{', '.join(names)}: not {'run' if gate == 'ran' else gate}, {reason}"
+        for (gate, reason), names in images.items()
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text
+from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text, sentence
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -54,5 +54,5 @@ def _table(table: Table) -> str:
         + "</tr>"
         for row in table.rows
     ]
-    caption = f"<caption>{escape(table.caption)}</caption>\n" if table.caption else ""
+    caption = f"<caption>{escape(sentence(table.caption))}</caption>\n" if table.caption else ""
     return f"<table>\n{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text
+from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text, sentence
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -29,7 +29,7 @@ def _block(block: Block) -> str:
 def _table(table: Table) -> str:
     rule = ["---:" if right else "---" for right in table.numeric]
     lines = [_row(table.columns), _row(rule), *(_row([cell_text(each) for each in row]) for row in table.rows)]
-    caption = f"{table.caption[:1].upper()}{table.caption[1:]}:\n\n" if table.caption else ""
+    caption = f"{sentence(table.caption)}:\n\n" if table.caption else ""
     return caption + "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text
+from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text, sentence
 
 COLUMN_GAP = 2  # the padding and the divider of a column
 
@@ -58,7 +58,7 @@ def _table(table: Table, width: int) -> RenderableType:
         show_edge=False,
         pad_edge=False,
         padding=(0, COLUMN_GAP - 1, 0, 0),  # the divider is the other blank
-        title=table.caption or None,
+        title=sentence(table.caption) or None,
         title_justify="left",
         title_style="italic",
         header_style="bold",
@@ -92,7 +92,7 @@ def _widths(columns: Sequence[str], texts: Sequence[Sequence[str]], width: int) 
 
 
 def _records(table: Table, texts: Sequence[Sequence[str]]) -> RenderableType:
-    lines: list[RenderableType] = [Text(table.caption, "italic")] if table.caption else []
+    lines: list[RenderableType] = [Text(sentence(table.caption), "italic")] if table.caption else []
     for row in texts:
         grid = RichTable.grid(padding=(0, 1, 0, 0))
         grid.add_column(style="bold")

@@ -41,7 +41,7 @@ def simulation_blocks(plan: Plan, rows: Sequence[Simulated]) -> list[Block]:
     """What `simulate` prints: the figures of every schedule, and its picture."""
     chosen = plan.choice.schedule if plan.choice else ""
     table = Table(
-        ("schedule", "total us", "against the plan", "most tiles of one", "idle share", "last wave use"),
+        ("schedule", "total (us)", "against the plan", "most tiles of one", "idle share", "last wave use"),
         tuple(
             (
                 f"{row.schedule} (the plan's)" if row.schedule == chosen else row.schedule,

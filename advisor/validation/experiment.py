@@ -1,6 +1,6 @@
 """The experiment that could prove a choice wrong: two rungs timed in turn, and what their samples say.
 
-Imports the standard library alone.
+Imports `errors`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,22 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from advisor.errors import InputError
+
 TIE = 0.015  # a smaller difference is none: the planner's own tie rule
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
+
+
+def check_experiment(name: str | None) -> None:
+    """Raises InputError EXPERIMENT_UNKNOWN for an experiment that is not None or `ab`."""
+    if name not in (None, "ab"):
+        raise InputError(
+            "EXPERIMENT_UNKNOWN",
+            f"unknown experiment {name!r}",
+            fix="use ab: the choice against its best alternative",
+            numbers={"experiment": name},
+        )
 
 
 def judge(choice_us: Sequence[float], alternative_us: Sequence[float]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.bundle import Bundle, evaluate, read_build
-from advisor.errors import AdvisorError, BundleError, InputError
+from advisor.errors import AdvisorError, BundleError
 from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
 from advisor.machine import max_active_clusters
@@ -37,7 +37,7 @@ from advisor.records.evidence import (
 from advisor.records.launch import ResolvedLaunch
 from advisor.runtime import Device
 from advisor.validation.assemble import Assembly, Build, Row, assemble, toolchain_build, with_alternative
-from advisor.validation.experiment import judge
+from advisor.validation.experiment import check_experiment, judge
 from advisor.validation.gates import compiled_rows, extra_rows, not_run, with_ran
 from advisor.validation.gpu import CaseOutcome, KernelFacts, Setup
 from advisor.validation.workers import Workers, WorkerStopped
@@ -69,13 +69,7 @@ def validate(
     the children. Raises BundleError BUILD_MISSING, InputError EXPERIMENT_UNKNOWN, DeviceError when the device cannot
     be opened again from a child.
     """
-    if experiment not in (None, "ab"):
-        raise InputError(
-            "EXPERIMENT_UNKNOWN",
-            f"unknown experiment {experiment!r}",
-            fix="use ab: the choice against its best alternative",
-            numbers={"experiment": experiment},
-        )
+    check_experiment(experiment)
     built = read_build(bundle)
     if built is None:
         raise BundleError(

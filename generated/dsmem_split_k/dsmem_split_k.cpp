@@ -30,21 +30,15 @@ struct Values {
   Number sm_budget;
 };
 
-constexpr int kKernels = 6;
-constexpr int kRungs = 6;
+constexpr int kKernels = 4;
+constexpr int kRungs = 4;
 constexpr int kSpans = 1;
 
-const Image kImages_sm90_one_tile_2x1x4[] = {
-    {"sm90_one_tile_2x1x4.sm_90a.cubin", 9, 0, true},
-};
-const Image kImages_sm90_static_2x1x4[] = {
-    {"sm90_static_2x1x4.sm_90a.cubin", 9, 0, true},
-};
-const Image kImages_sm90_one_tile_1x1x4[] = {
-    {"sm90_one_tile_1x1x4.sm_90a.cubin", 9, 0, true},
-};
 const Image kImages_sm90_one_tile_1x1x2[] = {
     {"sm90_one_tile_1x1x2.sm_90a.cubin", 9, 0, true},
+};
+const Image kImages_sm90_static_1x1x2[] = {
+    {"sm90_static_1x1x2.sm_90a.cubin", 9, 0, true},
 };
 const Image kImages_sm90_one_tile[] = {
     {"sm90_one_tile.sm_90a.cubin", 9, 0, true},
@@ -57,16 +51,12 @@ const Image kImages_portable_one_tile[] = {
 };
 
 const KernelInfo kKernelInfo[kKernels] = {
-    {"sm90_one_tile_2x1x4", "gemm_sm90", kImages_sm90_one_tile_2x1x4, 1,
-     {256, 1, 1}, {2, 1, 4}, 204896, false, true, false, {0, 0, 0}},
-    {"sm90_static_2x1x4", "gemm_sm90", kImages_sm90_static_2x1x4, 1,
-     {256, 1, 1}, {2, 1, 4}, 204896, false, true, false, {0, 0, 0}},
-    {"sm90_one_tile_1x1x4", "gemm_sm90", kImages_sm90_one_tile_1x1x4, 1,
-     {256, 1, 1}, {1, 1, 4}, 204896, false, true, false, {0, 0, 0}},
     {"sm90_one_tile_1x1x2", "gemm_sm90", kImages_sm90_one_tile_1x1x2, 1,
-     {256, 1, 1}, {1, 1, 2}, 213088, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 2}, 139392, false, true, false, {0, 0, 0}},
+    {"sm90_static_1x1x2", "gemm_sm90", kImages_sm90_static_1x1x2, 1,
+     {256, 1, 1}, {1, 1, 2}, 139392, false, true, false, {0, 0, 0}},
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {256, 1, 1}, {1, 1, 1}, 213088, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 147584, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {128, 1, 1}, {1, 1, 1}, 49152, false, true, false, {0, 0, 0}},
 };
@@ -143,8 +133,8 @@ Status read_values(const Launcher& launcher, const Arguments& arguments, const O
 
 // --- kernels ------------------------------------------------------------------------------------------------------
 
-// 256 threads, clusters of 2 x 1 x 4, one tile
-Status launch_sm90_one_tile_2x1x4(const Call& call, void*, const Span*, CUstream stream) {
+// 256 threads, clusters of 1 x 1 x 2, one tile
+Status launch_sm90_one_tile_1x1x2(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[0];
   const LoadedKernel& kernel = call.launcher.kernels[0];
   const Buffers& buffers = call.buffers;
@@ -159,7 +149,7 @@ Status launch_sm90_one_tile_2x1x4(const Call& call, void*, const Span*, CUstream
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 192) * batch * 2, 1, 4};
+  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 64) * batch * 1, 1, 2};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -176,7 +166,7 @@ Status launch_sm90_one_tile_2x1x4(const Call& call, void*, const Span*, CUstream
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 96, 1},
+      {64, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -219,8 +209,8 @@ Status launch_sm90_one_tile_2x1x4(const Call& call, void*, const Span*, CUstream
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 256 threads, clusters of 2 x 1 x 4, static
-Status launch_sm90_static_2x1x4(const Call& call, void*, const Span*, CUstream stream) {
+// 256 threads, clusters of 1 x 1 x 2, static
+Status launch_sm90_static_1x1x2(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[1];
   const LoadedKernel& kernel = call.launcher.kernels[1];
   const Buffers& buffers = call.buffers;
@@ -239,10 +229,10 @@ Status launch_sm90_static_2x1x4(const Call& call, void*, const Span*, CUstream s
   const Number sm_budget = call.values.sm_budget;
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
-      min(min(max_active_clusters, max(sm_budget / 8, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          128) * ceil_div(n, 192) * batch) * 2,
+      min(min(max_active_clusters, max(sm_budget / 2, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
+          64) * ceil_div(n, 64) * batch),
       1,
-      4};
+      2};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -259,7 +249,7 @@ Status launch_sm90_static_2x1x4(const Call& call, void*, const Span*, CUstream s
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 96, 1},
+      {64, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -274,158 +264,6 @@ Status launch_sm90_static_2x1x4(const Call& call, void*, const Span*, CUstream s
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_64B,
-      CU_TENSOR_MAP_L2_PROMOTION_NONE,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const void* d_ = at(buffers.D, 0);
-  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
-  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
-  std::uint32_t m_ = narrow<std::uint32_t>(m);
-  std::uint32_t n_ = narrow<std::uint32_t>(n);
-  std::uint32_t k_ = narrow<std::uint32_t>(k);
-  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
-  alignas(64) CUtensorMap map_a_map;
-  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
-  alignas(64) CUtensorMap map_b_map;
-  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
-  alignas(64) CUtensorMap map_d_map;
-  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
-  float alpha_ = call.arguments.alpha;
-  void* parameters[] = {
-      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 256 threads, clusters of 1 x 1 x 4, one tile
-Status launch_sm90_one_tile_1x1x4(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[2];
-  const LoadedKernel& kernel = call.launcher.kernels[2];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number m = call.values.m;
-  const Number n = call.values.n;
-  const Number k = call.values.k;
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 192) * batch * 1, 1, 4};
-  const TensorMapShape map_a_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(k, 1), max(m, 1), max(batch, 1)},
-      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const TensorMapShape map_b_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(k, 1), max(n, 1), max(batch, 1)},
-      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 192, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const TensorMapShape map_d_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(n, 1), max(m, 1), max(batch, 1)},
-      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {32, 64, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_64B,
-      CU_TENSOR_MAP_L2_PROMOTION_NONE,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const void* d_ = at(buffers.D, 0);
-  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
-  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
-  std::uint32_t m_ = narrow<std::uint32_t>(m);
-  std::uint32_t n_ = narrow<std::uint32_t>(n);
-  std::uint32_t k_ = narrow<std::uint32_t>(k);
-  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
-  alignas(64) CUtensorMap map_a_map;
-  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
-  alignas(64) CUtensorMap map_b_map;
-  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
-  alignas(64) CUtensorMap map_d_map;
-  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
-  float alpha_ = call.arguments.alpha;
-  void* parameters[] = {
-      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 256 threads, clusters of 1 x 1 x 2, one tile
-Status launch_sm90_one_tile_1x1x2(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[3];
-  const LoadedKernel& kernel = call.launcher.kernels[3];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number m = call.values.m;
-  const Number n = call.values.n;
-  const Number k = call.values.k;
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 192) * batch * 1, 1, 2};
-  const TensorMapShape map_a_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(k, 1), max(m, 1), max(batch, 1)},
-      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const TensorMapShape map_b_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(k, 1), max(n, 1), max(batch, 1)},
-      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 192, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const TensorMapShape map_d_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(n, 1), max(m, 1), max(batch, 1)},
-      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
@@ -456,8 +294,8 @@ Status launch_sm90_one_tile_1x1x2(const Call& call, void*, const Span*, CUstream
 
 // 256 threads, no clusters, one tile
 Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[4];
-  const LoadedKernel& kernel = call.launcher.kernels[4];
+  const KernelInfo& info = kKernelInfo[2];
+  const LoadedKernel& kernel = call.launcher.kernels[2];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -470,7 +308,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 192) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 64) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -487,7 +325,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 192, 1},
+      {64, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -532,8 +370,8 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
 
 // 128 threads, no clusters, one tile
 Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[5];
-  const LoadedKernel& kernel = call.launcher.kernels[5];
+  const KernelInfo& info = kKernelInfo[3];
+  const LoadedKernel& kernel = call.launcher.kernels[3];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -583,117 +421,6 @@ Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream s
 
 // --- rungs ------------------------------------------------------------------------------------------------------
 
-std::uint64_t layout_sm90_one_tile_2x1x4(const Call&, Span*) { return 0; }
-
-Status run_sm90_one_tile_2x1x4(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_one_tile_2x1x4(call, workspace, spans, stream);
-}
-
-bool runs_sm90_one_tile_2x1x4(const Call& call) {
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const Number num_sms = call.values.num_sms;
-  const Number sm_budget = call.values.sm_budget;
-  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
-  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
-  const auto aligned = [&](const char* buffer, Number bytes) {
-    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
-    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
-    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
-    return false;
-  };
-  return loadable("sm90_one_tile_2x1x4") &&
-         max_active_clusters("sm90_one_tile_2x1x4") > 0 &&
-         sm_budget >= num_sms &&
-         aligned("A", 16) &&
-         lda * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
-         aligned("B", 16) &&
-         ldb * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
-         aligned("D", 16) &&
-         ldd * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
-}
-
-std::uint64_t layout_sm90_static_2x1x4(const Call&, Span*) { return 0; }
-
-Status run_sm90_static_2x1x4(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_static_2x1x4(call, workspace, spans, stream);
-}
-
-bool runs_sm90_static_2x1x4(const Call& call) {
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
-  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
-  const auto aligned = [&](const char* buffer, Number bytes) {
-    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
-    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
-    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
-    return false;
-  };
-  return loadable("sm90_static_2x1x4") &&
-         max_active_clusters("sm90_static_2x1x4") > 0 &&
-         aligned("A", 16) &&
-         lda * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
-         aligned("B", 16) &&
-         ldb * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
-         aligned("D", 16) &&
-         ldd * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
-}
-
-std::uint64_t layout_sm90_one_tile_1x1x4(const Call&, Span*) { return 0; }
-
-Status run_sm90_one_tile_1x1x4(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_one_tile_1x1x4(call, workspace, spans, stream);
-}
-
-bool runs_sm90_one_tile_1x1x4(const Call& call) {
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const Number num_sms = call.values.num_sms;
-  const Number sm_budget = call.values.sm_budget;
-  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
-  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
-  const auto aligned = [&](const char* buffer, Number bytes) {
-    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
-    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
-    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
-    return false;
-  };
-  return loadable("sm90_one_tile_1x1x4") &&
-         max_active_clusters("sm90_one_tile_1x1x4") > 0 &&
-         sm_budget >= num_sms &&
-         aligned("A", 16) &&
-         lda * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
-         aligned("B", 16) &&
-         ldb * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
-         aligned("D", 16) &&
-         ldd * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
-}
-
 std::uint64_t layout_sm90_one_tile_1x1x2(const Call&, Span*) { return 0; }
 
 Status run_sm90_one_tile_1x1x2(const Call& call, void* workspace, const Span* spans, CUstream stream) {
@@ -721,6 +448,41 @@ bool runs_sm90_one_tile_1x1x2(const Call& call) {
   return loadable("sm90_one_tile_1x1x2") &&
          max_active_clusters("sm90_one_tile_1x1x2") > 0 &&
          sm_budget >= num_sms &&
+         aligned("A", 16) &&
+         lda * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
+         aligned("B", 16) &&
+         ldb * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
+         aligned("D", 16) &&
+         ldd * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
+}
+
+std::uint64_t layout_sm90_static_1x1x2(const Call&, Span*) { return 0; }
+
+Status run_sm90_static_1x1x2(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static_1x1x2(call, workspace, spans, stream);
+}
+
+bool runs_sm90_static_1x1x2(const Call& call) {
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
+    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
+    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
+    return false;
+  };
+  return loadable("sm90_static_1x1x2") &&
+         max_active_clusters("sm90_static_1x1x2") > 0 &&
          aligned("A", 16) &&
          lda * 2 % 16 == 0 &&
          (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
@@ -787,10 +549,8 @@ struct Rung {
 
 // Best first: the first whose condition holds runs.
 const Rung kLadder[kRungs] = {
-    {"sm90_one_tile_2x1x4", runs_sm90_one_tile_2x1x4, layout_sm90_one_tile_2x1x4, run_sm90_one_tile_2x1x4},
-    {"sm90_static_2x1x4", runs_sm90_static_2x1x4, layout_sm90_static_2x1x4, run_sm90_static_2x1x4},
-    {"sm90_one_tile_1x1x4", runs_sm90_one_tile_1x1x4, layout_sm90_one_tile_1x1x4, run_sm90_one_tile_1x1x4},
     {"sm90_one_tile_1x1x2", runs_sm90_one_tile_1x1x2, layout_sm90_one_tile_1x1x2, run_sm90_one_tile_1x1x2},
+    {"sm90_static_1x1x2", runs_sm90_static_1x1x2, layout_sm90_static_1x1x2, run_sm90_static_1x1x2},
     {"sm90_one_tile", runs_sm90_one_tile, layout_sm90_one_tile, run_sm90_one_tile},
     {"portable_one_tile", runs_portable_one_tile, layout_portable_one_tile, run_portable_one_tile},
 };

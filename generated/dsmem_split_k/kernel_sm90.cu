@@ -1,5 +1,5 @@
 // D = activation(alpha A B + beta C + bias) on Hopper: TMA fills a ring of shared memory stages, wgmma empties it.
-// One warpgroup produces, 1 consumes; each CTA computes tiles of 64 x 192, 64 of K a stage.
+// One warpgroup produces, 1 consumes; each CTA computes tiles of 64 x 64, 64 of K a stage.
 //
 // M and N are those of the multiplication: the caller's own.
 // The launch defines the macros:
@@ -32,10 +32,12 @@ using B = bf16;
 using C = bf16;
 using D = bf16;
 inline constexpr u32 kTileM = 64;
-inline constexpr u32 kTileN = 192;
+inline constexpr u32 kTileN = 64;
 inline constexpr u32 kTileK = 64;
 inline constexpr u32 kConsumers = 1;  // warpgroups
 inline constexpr u32 kThreads = 256;
+inline constexpr u32 kProducerRegisters = 40;
+inline constexpr u32 kConsumerRegisters = 216;
 inline constexpr bool kDNMajor = true;
 inline constexpr u32 kSplitK = ADVISOR_SPLIT_K;
 
@@ -182,7 +184,7 @@ __device__ __forceinline__ void join_exchange() {
 
 using namespace gemm;
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
     gemm_sm90(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
 #if ADVISOR_SPLIT_K > 1 && ADVISOR_CLUSTER_Z == 1
               float* partials,
@@ -232,6 +234,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #endif
 
     if (warpgroup == 0) {
+        ptx::setmaxnreg_dec<kProducerRegisters>();
         if (warp == 0) {
             const u16 receivers_a = place.receivers_a();
             const u16 receivers_b = place.receivers_b();
@@ -261,6 +264,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             for (Work work = scheduler.first(); work.more; work = scheduler.next(work)) join_exchange();
         }
     } else {
+        ptx::setmaxnreg_inc<kConsumerRegisters>();
         const u32 consumer = warpgroup - 1;
         const u32 lane = threadIdx.x % 32;
         const u32 row_in_tile = consumer * kWarpsM * 64;

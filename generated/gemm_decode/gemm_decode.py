@@ -3,8 +3,9 @@
     D = activation(alpha * scale_a * scale_b * A B + beta * C + bias)
 
     import gemm_decode
-    gemm_decode.run(a, b, d)                      # a [m, k], b [k, n], d [m, n], or all with a batch in front
-    gemm_decode.run(a, b, d, stream=torch.cuda.current_stream())
+    # a [m, k], b [k, n], d [m, n], or all with a batch in front
+    gemm_decode.run(a, b, d, bias=bias)
+    gemm_decode.run(a, b, d, bias=bias, stream=torch.cuda.current_stream())
 
 Arrays have DLPack or the CUDA array interface, any size, and the layout that the bundle was built for:
 

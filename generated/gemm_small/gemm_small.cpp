@@ -49,9 +49,9 @@ const Image kImages_portable_one_tile[] = {
 
 const KernelInfo kKernelInfo[kKernels] = {
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {256, 1, 1}, {1, 1, 1}, 86144, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 75904, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
-     {256, 1, 1}, {1, 1, 1}, 86144, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 75904, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {128, 1, 1}, {1, 1, 1}, 32768, false, true, false, {0, 0, 0}},
 };
@@ -144,7 +144,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 16) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 8) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -161,7 +161,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 16, 1},
+      {64, 8, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -172,10 +172,10 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {16, 64, 1},
+      {8, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_32B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
@@ -225,7 +225,7 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          64) * ceil_div(n, 16) * batch),
+          64) * ceil_div(n, 8) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -244,7 +244,7 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 16, 1},
+      {64, 8, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -255,10 +255,10 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {16, 64, 1},
+      {8, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_32B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);

@@ -1,5 +1,5 @@
 // D = activation(alpha A B + beta C + bias) on Hopper: TMA fills a ring of shared memory stages, wgmma empties it.
-// One warpgroup produces, 1 consumes; each CTA computes tiles of 64 x 16, 64 of K a stage.
+// One warpgroup produces, 1 consumes; each CTA computes tiles of 64 x 8, 64 of K a stage.
 //
 // M and N are those of the multiplication: the caller's own.
 // The launch defines the macros:
@@ -32,7 +32,7 @@ using B = bf16;
 using C = bf16;
 using D = bf16;
 inline constexpr u32 kTileM = 64;
-inline constexpr u32 kTileN = 16;
+inline constexpr u32 kTileN = 8;
 inline constexpr u32 kTileK = 64;
 inline constexpr u32 kConsumers = 1;  // warpgroups
 inline constexpr u32 kThreads = 256;

@@ -3,7 +3,8 @@
     D = activation(alpha * scale_a * scale_b * A B + beta * C + bias)
 
     import gemm_tail
-    gemm_tail.run(a, b, d)                      # a [m, k], b [k, n], d [m, n], or all with a batch in front
+    # a [m, k], b [k, n], d [m, n], or all with a batch in front
+    gemm_tail.run(a, b, d)
     gemm_tail.run(a, b, d, stream=torch.cuda.current_stream())
 
 Arrays have DLPack or the CUDA array interface, any size, and the layout that the bundle was built for:

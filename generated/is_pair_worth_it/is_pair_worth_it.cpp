@@ -53,7 +53,7 @@ const KernelInfo kKernelInfo[kKernels] = {
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
      {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
-     {128, 1, 1}, {1, 1, 1}, 98304, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 98304, false, true, false, {0, 0, 0}},
 };
 
 int kernel_index(const char* id) {
@@ -287,7 +287,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 128 threads, no clusters, one tile
+// 256 threads, no clusters, one tile
 Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[2];
   const LoadedKernel& kernel = call.launcher.kernels[2];
@@ -303,7 +303,7 @@ Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream s
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 64) * batch, 1, 1};
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 128) * batch, 1, 1};
   const void* a_ = at(buffers.A, 0);
   const void* b_ = at(buffers.B, 0);
   const void* d_ = at(buffers.D, 0);

@@ -9,13 +9,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from advisor.bundle import RenderedBundle, read_build, read_bundle, store, units, write_build, write_bundle
-from advisor.errors import AdvisorError
+from advisor.bundle import (
+    RenderedBundle,
+    read_build,
+    read_bundle,
+    store,
+    units,
+    write_build,
+    write_bundle,
+    write_derived,
+)
+from advisor.errors import AdvisorError, BundleError
 
 
 def _code(error: pytest.ExceptionInfo[AdvisorError]) -> tuple[str, int]:
@@ -129,6 +140,10 @@ def test_a_folder_that_is_no_bundle_is_said_to_be_none(tmp_path: Path) -> None:
         ('{"schema_version": 1, "name": "x", "files": {"a//b": "0"}}', "BUNDLE_PATH"),
         ('{"schema_version": 1, "name": "x", "files": {"": "0"}}', "BUNDLE_PATH"),
         ('{"schema_version": 1, "name": "x", "files": {"include/./x": "0"}}', "BUNDLE_PATH"),
+        ('{"schema_version": 1, "name": "x", "files": {"' + "x" * 5000 + '": "0"}}', "BUNDLE_UNREADABLE"),
+        ('{"schema_version": 1, "name": "../x", "files": {}}', "BUNDLE_EDITED"),
+        ('{"schema_version": ' + "9" * 5000 + "}", "BUNDLE_EDITED"),
+        ("[" * 100_000, "BUNDLE_EDITED"),
     ],
 )
 def test_a_manifest_that_cannot_be_trusted_is_refused(
@@ -272,6 +287,101 @@ def test_writers_at_the_same_time_leave_one_of_their_bundles(
     assert [each.name for each in target.parent.iterdir()] == ["sample"]
 
 
+def test_a_bundle_is_not_written_into_another_one(tmp_path: Path, rendered: RenderedBundle) -> None:
+    """It would be foreign to the outer one, and in build/ it would be gone with the next build."""
+    folder = write_bundle(tmp_path / "sample", rendered)
+    (tmp_path / "link").symlink_to(folder)
+    for place in (folder / "sample", folder / "build" / "deep" / "sample", tmp_path / "link" / "sample"):
+        with pytest.raises(AdvisorError) as error:
+            write_bundle(place, rendered)
+        assert _code(error) == ("OUTPUT_IN_BUNDLE", 2)
+    assert write_bundle(folder, rendered) == folder
+
+
+def test_a_source_that_is_no_text_is_an_edited_one(tmp_path: Path, rendered: RenderedBundle) -> None:
+    folder = write_bundle(tmp_path / "sample", rendered)
+    (folder / "kernel_sm90.cu").write_bytes(b"\xff")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["kernel_sm90.cu"] = store._sha256(b"\xff")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match="UTF-8") as error:
+        read_bundle(folder)
+    assert _code(error) == ("BUNDLE_EDITED", 2)
+
+
+def test_a_bundle_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, rendered: RenderedBundle, other_rendered: RenderedBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_bundle(tmp_path / "sample", rendered)
+    read, calls = store._read_inside, []
+
+    def replaced_after_two_files(place: Path, path: str) -> bytes:
+        calls.append(path)
+        if len(calls) == 3:
+            write_bundle(folder, other_rendered)
+        return read(place, path)
+
+    monkeypatch.setattr(store, "_read_inside", replaced_after_two_files)
+    assert read_bundle(folder).files == other_rendered.files
+
+
+# --- what later steps write ----------------------------------------------------------------------------------------
+
+
+def test_a_derived_file_is_replaced_whole_and_leaves_nothing_beside_it(
+    tmp_path: Path, rendered: RenderedBundle
+) -> None:
+    bundle = read_bundle(write_bundle(tmp_path / "sample", rendered))
+    before = {each.name for each in bundle.folder.iterdir()}
+    for text in ("first", "second"):
+        assert write_derived(bundle, "report.validated.md", text).read_text() == text
+    assert {each.name for each in bundle.folder.iterdir()} == before | {"report.validated.md"}
+
+
+_DERIVE_FOREVER = """
+import sys
+from advisor.bundle import read_bundle, write_derived
+bundle = read_bundle(sys.argv[1])
+for _ in range(60):
+    write_derived(bundle, "validation.json", sys.argv[2] * 200_000)
+"""
+
+
+def test_writers_of_one_derived_file_never_mix(tmp_path: Path, rendered: RenderedBundle) -> None:
+    folder = write_bundle(tmp_path / "sample", rendered)
+    children = [subprocess.Popen([sys.executable, "-c", _DERIVE_FOREVER, folder, letter]) for letter in "ab"]
+    seen: set[str] = set()
+    while any(child.poll() is None for child in children):
+        if (folder / "validation.json").exists():
+            seen.add((folder / "validation.json").read_text())
+    assert [child.wait() for child in children] == [0, 0]
+    assert seen <= {"a" * 200_000, "b" * 200_000}
+    assert seen
+
+
+def test_evidence_is_not_put_beside_another_bundle(
+    tmp_path: Path, rendered: RenderedBundle, other_rendered: RenderedBundle
+) -> None:
+    bundle = read_bundle(write_bundle(tmp_path / "sample", rendered))
+    write_bundle(bundle.folder, other_rendered)
+    for write in (lambda: write_derived(bundle, "report.md", "x"), lambda: write_build(bundle, _images(rendered))):
+        with pytest.raises(AdvisorError) as error:
+            write()
+        assert _code(error) == ("OUTPUT_CHANGED", 2)
+    assert not (bundle.folder / "report.md").exists()
+    assert not (bundle.folder / "build").exists()
+
+
+def test_what_a_killed_writer_left_is_not_the_users(
+    tmp_path: Path, rendered: RenderedBundle, other_rendered: RenderedBundle
+) -> None:
+    folder = write_bundle(tmp_path / "sample", rendered)
+    (folder / ".validation.json.new").write_text("half")
+    write_bundle(folder, other_rendered)
+    assert read_bundle(folder).files == other_rendered.files
+    assert not (folder / ".validation.json.new").exists()
+
+
 # --- building ----------------------------------------------------------------------------------------------------
 
 
@@ -308,6 +418,55 @@ def test_a_changed_image_is_named(tmp_path: Path, rendered: RenderedBundle) -> N
     write_build(bundle, _images(rendered))
     bundle.image("portable_one_tile", "sm_80").write_bytes(b"other")
     with pytest.raises(AdvisorError, match="sm_80") as error:
+        read_build(bundle)
+    assert _code(error) == ("BUILD_EDITED", 2)
+
+
+@pytest.mark.parametrize("harm", ["changed", "removed"])
+def test_the_ptx_is_checked_as_the_cubin_is(tmp_path: Path, rendered: RenderedBundle, harm: str) -> None:
+    bundle = read_bundle(write_bundle(tmp_path / "sample", rendered))
+    write_build(bundle, _images(rendered))
+    ptx = bundle.image("portable_one_tile", "sm_80").with_suffix(".ptx")
+    ptx.unlink() if harm == "removed" else ptx.write_text("other")
+    with pytest.raises(AdvisorError, match=r"sm_80\.ptx") as error:
+        read_build(bundle)
+    assert _code(error) == ("BUNDLE_INCOMPLETE" if harm == "removed" else "BUILD_EDITED", 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.clear(),
+        lambda rows: rows.pop(),
+        lambda rows: rows.reverse(),
+        lambda rows: rows.append(rows[0]),
+        lambda rows: rows.append(3),
+        lambda rows: rows[0].pop("image"),
+        lambda rows: rows[0].update(image="../../etc/passwd"),
+        lambda rows: rows[0].update(image=None),
+        lambda rows: rows[0].update(registers="many"),
+        lambda rows: rows[0].update(kernel_id="nobody"),
+        lambda rows: rows[0].update(note="mine"),
+    ],
+)
+def test_a_list_of_images_that_is_not_the_bundles_is_refused(
+    tmp_path: Path, rendered: RenderedBundle, change: Callable[[list[Any]], object]
+) -> None:
+    bundle = read_bundle(write_bundle(tmp_path / "sample", rendered))
+    place = write_build(bundle, _images(rendered)) / "build.json"
+    document = json.loads(place.read_text())
+    change(document["images"])
+    place.write_text(json.dumps(document))
+    with pytest.raises(AdvisorError) as error:
+        read_build(bundle)
+    assert _code(error) == ("BUILD_EDITED", 2)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"])
+def test_a_list_of_images_that_is_no_json_is_refused(tmp_path: Path, rendered: RenderedBundle, text: str) -> None:
+    bundle = read_bundle(write_bundle(tmp_path / "sample", rendered))
+    (write_build(bundle, _images(rendered)) / "build.json").write_text(text)
+    with pytest.raises(AdvisorError) as error:
         read_build(bundle)
     assert _code(error) == ("BUILD_EDITED", 2)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import typer
 from advisor import workflow
 from advisor.cli import app
 from advisor.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, EXIT_NO
+from advisor.machine import profile_names
 
 Advisor = Callable[..., Any]
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -32,6 +35,11 @@ def test_help_fits_a_terminal_and_shows_one_example(advisor: Advisor, name: str)
     assert result.stdout.count("Example:") == 1
     assert max(map(len, result.stdout.splitlines())) <= 110
     assert "--json" in result.stdout
+
+
+def test_help_names_every_profile(advisor: Advisor) -> None:
+    text = " ".join(advisor("plan", "--help").stdout.split())
+    assert [name for name in profile_names() if f"{name}," not in text] == []
 
 
 def example_of(advisor: Advisor, name: str) -> list[str]:
@@ -207,6 +215,15 @@ def test_a_wish_that_no_kernel_grants_is_refused_or_adjusted_with_its_numbers(
         assert result.document["verdict"] == "adjust"
 
 
+def test_a_plan_without_a_kernel_says_what_runs_instead_and_what_cannot_be_measured(advisor: Advisor) -> None:
+    text = " ".join(advisor("plan", "examples/gemm.yaml", "--target", "b200", "--full").stdout.split())
+    assert "runs there today portable_one_tile, predicted" in text
+    assert "The choice has no kernel yet." in text
+    text = " ".join(advisor("plan", "examples/gemm.yaml", "--target", "h200", "--full").stdout.split())
+    assert "runs there today" not in text
+    assert "no kernel yet" not in text
+
+
 def test_target_auto_without_a_gpu_plans_for_b200_and_says_so(
     advisor: Advisor, problem: Callable[..., str], no_gpu: None
 ) -> None:
@@ -285,7 +302,8 @@ def test_run_without_a_gpu_is_done_and_says_what_did_not_run(
     assert "NO_DRIVER" in result.stdout
     text = (workplace / "generated/tiny/report.validated.md").read_text()
     assert "compiled: PTX and cubin exist" in text
-    assert "ran was not run" in text
+    assert "sm90_one_tile for sm_90a" in text
+    assert ": not run, no NVIDIA driver" in text
     assert "evidence reached | planned" in (workplace / "generated/tiny/report.md").read_text()
 
 
@@ -452,3 +470,146 @@ def test_a_fault_of_the_tool_exits_3_with_its_trace(advisor: Advisor, monkeypatc
     assert result.status == EXIT_DEVICE
     assert result.document["error"]["code"] == "INTERNAL_FAULT"
     assert "ZeroDivisionError: a bug" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (("plan",), "advisor plan"),
+        (("plan", "examples/gemm.yaml", "--bogus"), "advisor plan"),
+        (("plan", "examples/gemm.yaml", "extra"), "advisor plan"),
+        (("plan", "--target"), "advisor"),  # the parser says no more
+        (("simulate", "examples/gemm.yaml", "--busy-sms", "-1"), "advisor simulate"),
+        (("doctor", "now"), "advisor doctor"),
+        (("deploy",), "advisor"),
+    ],
+)
+def test_a_wrong_command_line_is_a_document_too(advisor: Advisor, arguments: tuple[str, ...], place: str) -> None:
+    plain = advisor(*arguments)
+    assert plain.status == EXIT_INPUT
+    assert plain.stdout == ""
+    assert "Error: " in plain.stderr
+    result = advisor(arguments[0], "--json", *arguments[1:])
+    assert result.status == EXIT_INPUT
+    error = result.document["error"]
+    assert error["code"] == "COMMAND_LINE"
+    assert error["message"] in re.sub(r"\s+", " ", result.stderr)
+    assert error["fix"] == f"see {place} --help"
+
+
+def test_a_class_that_ctrl_c_struck_while_it_was_made_is_an_interruption(
+    advisor: Advisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python wraps what __set_name__ raises; a dataclass in a module that a command imports is such a place."""
+
+    def struck(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as cause:
+            raise RuntimeError("Error calling __set_name__ on 'Field' instance") from cause
+
+    monkeypatch.setattr(workflow, "plan_file", struck)
+    result = advisor("plan", "examples/gemm.yaml")
+    assert result.status == 130
+    assert "interrupted" in result.stderr
+    assert "INTERNAL_FAULT" not in result.stderr
+
+
+def test_a_target_that_the_file_names_wrongly_is_the_files_line(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path
+) -> None:
+    (workplace / "p.yaml").write_text("kind: gemm\nm: 8\nn: 8\nk: 8\ntarget: h2000\n")
+    assert "p.yaml:5: target: unknown target 'h2000'" in advisor("plan", "p.yaml").stderr
+    (workplace / "p.yaml").write_text("kind: gemm\nm: 8\nn: 8\nk: 8\ntarget: ./none.toml\n")
+    result = advisor("plan", "p.yaml", "--json")
+    assert (result.document["error"]["file"], result.document["error"]["line"]) == ("p.yaml", 5)
+    assert "none.toml" in result.document["error"]["message"]
+    assert advisor("plan", "p.yaml", "--target", "h2000").stderr.startswith("error: unknown target")
+
+
+def test_names_of_files_stay_on_their_line_and_send_no_terminal_codes(advisor: Advisor, workplace: Path) -> None:
+    from advisor.machine import load_profile
+    from advisor.machine.profile_file import write_profile
+
+    name = "a\n# b\x1b[31m\udcff.toml"
+    (workplace / name).write_text(write_profile(load_profile("h200")))
+    result = advisor("plan", "examples/gemm.yaml", "--target", f"./{name}", "--json")
+    assert result.document["target"]["name"] == r"a\n# b\x1b[31m\udcff.toml"
+    assert advisor("plan", "a\nb.yaml").stderr.startswith(r"error: a\nb.yaml: there is no such file")
+
+
+@pytest.mark.slow
+def test_the_command_that_is_shown_can_be_typed(advisor: Advisor, problem: Callable[..., str]) -> None:
+    result = advisor("generate", problem(name="tiny.yaml"), "--output", "my folder")
+    shown = re.search(r"read it: (advisor report .*)", result.stdout)
+    assert shown is not None
+    assert advisor(*shlex.split(shown[1])[1:]).status == EXIT_DONE
+
+
+@pytest.mark.parametrize("place", ["x" * 300, "/dev/null/x", "file/x", "loop/x"])
+def test_doctor_says_that_a_cache_cannot_be_written(
+    advisor: Advisor, no_gpu: None, workplace: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (workplace / "file").write_text("")
+    (workplace / "loop").symlink_to("loop")
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", place)
+    result = advisor("doctor", "--json")
+    assert result.status == EXIT_DONE
+    cache = next(each for each in result.document["checks"] if each["name"] == "cache")
+    assert not cache["ok"]
+    assert "cannot be written" in cache["detail"]
+
+
+# --- what a hostile caller does ---------------------------------------------------------------------------------------
+
+
+def test_an_option_of_the_validation_is_refused_before_anything_is_written(
+    advisor: Advisor, problem: Callable[..., str], no_gpu: None, workplace: Path
+) -> None:
+    path = problem(name="tiny.yaml")
+    (workplace / "file").write_text("mine")
+    for options, code in ((("--experiment", "cd"), "EXPERIMENT_UNKNOWN"), (("--keep", "file"), "OUTPUT_NOT_WRITABLE")):
+        result = advisor("run", path, *options)
+        assert result.status == EXIT_INPUT
+        assert f"[{code}]" in result.stderr
+    assert not (workplace / "generated").exists()
+
+
+@pytest.mark.slow
+def test_an_image_of_another_source_is_no_evidence(
+    advisor: Advisor, bundle: str, no_gpu: None, workplace: Path
+) -> None:
+    """build.json agrees with the files beside it, and says of a source that is not the bundle's."""
+    place = workplace / bundle / "build" / "build.json"
+    document = json.loads(place.read_text())
+    document["images"][0]["kernel_hash"] = "0" * 64
+    place.write_text(json.dumps(document))
+    result = advisor("validate", bundle, "--json")
+    assert result.status == EXIT_INPUT
+    assert result.document["error"]["code"] == "BUILD_EDITED"
+    shutil.rmtree(place.parent)
+    assert advisor("validate", bundle).status == EXIT_DONE
+
+
+@pytest.mark.slow
+def test_a_bundle_that_another_process_replaced_gets_nothing_of_this_one(
+    advisor: Advisor, problem: Callable[..., str], workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from advisor import bundle as room
+
+    assert advisor("generate", problem("d: {dtype: fp32}\n", name="tiny.yaml"), "--output", "other").status == EXIT_DONE
+    path = problem(name="tiny.yaml")
+    write = room.write_bundle
+
+    def overtaken(folder: Path, rendered: object) -> Path:
+        written = write(folder, rendered)  # type: ignore[arg-type]
+        shutil.rmtree(written)
+        shutil.copytree(workplace / "other" / "tiny", written)
+        return written
+
+    monkeypatch.setattr(room, "write_bundle", overtaken)
+    result = advisor("generate", path)
+    assert result.status == EXIT_INPUT
+    assert "[OUTPUT_CHANGED]" in result.stderr
+    report = Path("generated/tiny/report.md")
+    assert report.read_bytes() == (workplace / "other" / "tiny" / "report.md").read_bytes()

@@ -137,6 +137,7 @@ def test_target_auto_is_the_gpu_at_hand(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(runtime, "open_device", lambda index=0: FakeDevice())
     (tmp_path / "p.yaml").write_text("kind: gemm\nm: 64\nn: 64\nk: 64\n")
     assert workflow.plan_file(tmp_path / "p.yaml").plan.target.source == "device"
+    assert workflow.simulate_file(tmp_path / "p.yaml").planned.plan.target.source == "device"
 
 
 def test_a_gpu_that_no_profile_describes_is_named_in_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -324,3 +325,18 @@ def test_names_that_mean_something_in_cpp_are_refused(make: Make) -> None:
     arguments = [*launch.arguments, launch.arguments[0].model_copy(update={"name": "namespace"})]
     with pytest.raises(ToolError, match="namespace"):
         check_launch(launch.model_copy(update={"arguments": arguments}))
+
+
+def test_the_call_that_the_readme_shows_fits_the_bindings_signature(make: Make) -> None:
+    options = {"epilogue": {"beta": 2.0, "bias": "row"}, "scale": {"a": "tensor", "b": "tensor"}, "dtype": "e4m3"}
+    files = render_bundle(*make([{}], **options)).files
+    shown = re.search(r"^d = (sample\.run\(.*\))$", files["README.md"], re.MULTILINE)
+    assert shown is not None
+    call = ast.parse(shown[1], mode="eval").body
+    assert isinstance(call, ast.Call)
+    (run,) = (
+        node for node in ast.parse(files["sample.py"]).body if isinstance(node, ast.FunctionDef) and node.name == "run"
+    )
+    assert [arg.id for arg in call.args if isinstance(arg, ast.Name)] == [arg.arg for arg in run.args.args[:3]]
+    assert {"c", "bias", "scale_a", "scale_b"} == {each.arg for each in call.keywords}
+    assert {each.arg for each in call.keywords} <= {arg.arg for arg in [*run.args.args, *run.args.kwonlyargs]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from advisor.kinds import workload
 from advisor.kinds.gemm import cost, sm100, space, tma
 from advisor.kinds.gemm.families import module_of
 from advisor.machine import load_profile
+from advisor.machine.occupancy import ctas_per_sm
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Raster
 from advisor.simulation import uniform_makespan
@@ -51,17 +54,33 @@ def test_a_row_is_charged_what_its_kernel_takes(family, name):
         assert taken.dynamic_smem_bytes <= space.smem_limit(family, profile)
 
 
-@pytest.mark.parametrize(("family", "name"), FAMILIES[:2])
-def test_stages_are_as_many_as_fit(family, name):
+@pytest.mark.parametrize(("family", "name"), [*FAMILIES[:2], ("portable", "rtx_pro_6000")])
+def test_stages_are_as_many_as_fit_or_as_many_as_let_two_ctas_share_an_sm(family, name):
     p, profile = problem(), load_profile(name)
     table = space.table(p, family, profile)
     limit, most = space.smem_limit(family, profile), space.family_span(family).stages[1]
-    from dataclasses import replace
 
-    for row in np.random.default_rng(3).permutation(np.flatnonzero(table.reason < 0))[:40].tolist():
+    for row in np.random.default_rng(3).permutation(np.flatnonzero(table.reason < 0))[:60].tolist():
         c = table.candidate(row, Raster())
-        if c.stages < most:
-            assert module_of(family).resources(p, replace(c, stages=c.stages + 1)).dynamic_smem_bytes > limit
+        if c.stages == most:
+            continue
+        deeper = module_of(family).resources(p, replace(c, stages=c.stages + 1))
+        if table.shares_sm[row]:
+            assert table.ctas_per_sm[row] >= 2
+            assert ctas_per_sm(profile, deeper.threads, deeper.registers, deeper.dynamic_smem_bytes) < 2
+        else:
+            assert deeper.dynamic_smem_bytes > limit
+
+
+def test_two_ctas_share_an_sm_where_threads_registers_and_tensor_memory_allow():
+    p = problem()
+    hopper = space.table(p, "sm90", load_profile("h200"))
+    rows = hopper.shares_sm & (hopper.reason < 0)
+    assert {(64, 128), (64, 96), (64, 64)} == set(zip(hopper.tile_m[rows], hopper.tile_n[rows], strict=True))
+    assert hopper.registers[rows].max() == 128  # a larger tile's registers fill more than half of an SM
+    blackwell = space.table(p, "sm100", load_profile("b200"))
+    assert not blackwell.shares_sm.any()  # 256 threads of 168 registers: 43,008 of 65,536
+    assert 2 * blackwell.threads[0] * blackwell.registers[0] > 65_536
 
 
 def test_every_factoring_of_every_cluster_size_is_in_the_space():

@@ -77,12 +77,15 @@ def test_the_grouping_of_the_rtx_pro_6000_is_marked_assumed():
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "published_tflops"), [("h200", "bf16", 729), ("b200", "bf16", 1610), ("h100", "bf16", 729)]
+    ("name", "published_tflops", "room"),
+    # On Hopper the clock was measured under MMAs alone; feeding them from memory lowers it. On the B200 it comes from a
+    # library's throughput.
+    [("h200", 729, 1.25), ("b200", 1610, 1.1), ("h100", 729, 1.25)],
 )
-def test_the_sustained_clock_leaves_room_above_the_library_but_not_much(name, dtype, published_tflops):
+def test_the_sustained_clock_leaves_room_above_the_library_but_not_much(name, published_tflops, room):
     profile = load_profile(name)
-    peak = profile.sms * profile.tensor_flop_per_clk_per_sm[dtype] * profile.clock_hz / 1e12
-    assert 1.0 < peak / published_tflops < 1.1
+    peak = profile.sms * profile.tensor_flop_per_clk_per_sm["bf16"] * profile.clock_hz / 1e12
+    assert 1.0 < peak / published_tflops < room
 
 
 # --- by name, by file, by device ----------------------------------------------------------------------------------
@@ -114,7 +117,7 @@ def test_a_value_with_a_separator_or_the_ending_is_a_path(value, expected):
 
 def test_a_file_is_read_and_changed_numbers_arrive(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(changed("launch_us = 2.2", "launch_us = 3"))
+    path.write_text(changed("launch_us = 0.53", "launch_us = 3"))
     assert load_profile(str(path)).launch_us == 3.0
 
 
@@ -168,8 +171,8 @@ def test_a_written_profile_reads_back_equal(name):
 
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip),
-    st.floats(1e-30, 1e30),
-    st.integers(1, 10**15),
+    st.floats(1e-6, 1e18),
+    st.integers(1, 2**40),
 )
 def test_any_text_and_any_number_survive_the_round_trip(text, rate, count):
     profile = load_profile("b200")
@@ -200,6 +203,32 @@ def test_one_source_can_speak_for_a_whole_table():
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 3000 + "]" * 3000, "sms = " + "9" * 5000], ids=["nested", "thousands of digits"]
+)
+def test_what_the_toml_reader_cannot_take_is_a_refusal(text):
+    assert refusal(text).code == "PROFILE_SYNTAX"
+
+
+@pytest.mark.parametrize(("field", "value"), [("sms", 10**16), ("launch_us", 1e300), ("max_clock_hz", 1e-300)])
+def test_a_number_that_no_gpu_has_is_refused_with_the_range(field, value):
+    error = refusal(write_profile(replace(load_profile("h200"), **{field: value})))
+    assert error.code == "PROFILE_VALUE"
+    assert error.where.field == field
+    assert "at most" in error.message or "from" in error.message
+
+
+def test_a_file_without_an_end_is_not_read_to_it():
+    with pytest.raises(ProfileError, match="more than 1048576 bytes"):
+        load_profile("/dev/zero")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_profile(tmp_path):
+    path = tmp_path / "marked.toml"
+    path.write_text("\ufeff" + GOOD)
+    assert load_profile(str(path)) == parse_profile(GOOD, str(path))
 
 
 def test_a_syntax_error_names_the_line():
@@ -270,14 +299,14 @@ def test_a_missing_tensor_rate_is_named():
         ("smem_per_block_bytes = 232448", "smem_per_block_bytes = 233472", "smem_per_block_bytes", "must fit"),
         ("max_portable_cluster_size = 8", "max_portable_cluster_size = 32", "max_portable_cluster_size", "not exceed"),
         ("tmem_columns = 0", "tmem_columns = -1", "tmem_columns", "at least 0"),
-        ("launch_us = 2.2", "launch_us = 0", "launch_us", "positive"),
-        ("launch_us = 2.2", "launch_us = -2.2", "launch_us", "positive"),
-        ("launch_us = 2.2", "launch_us = nan", "launch_us", "positive"),
-        ("launch_us = 2.2", "launch_us = inf", "launch_us", "positive"),
-        ("launch_us = 2.2", 'launch_us = "2.2"', "launch_us", "number"),
-        ("launch_us = 2.2", "launch_us = true", "launch_us", "number"),
+        ("launch_us = 0.53", "launch_us = 0", "launch_us", "positive"),
+        ("launch_us = 0.53", "launch_us = -0.53", "launch_us", "positive"),
+        ("launch_us = 0.53", "launch_us = nan", "launch_us", "positive"),
+        ("launch_us = 0.53", "launch_us = inf", "launch_us", "positive"),
+        ("launch_us = 0.53", 'launch_us = "0.53"', "launch_us", "number"),
+        ("launch_us = 0.53", "launch_us = true", "launch_us", "number"),
         ("clc_round_trip_cycles = 0.0", "clc_round_trip_cycles = -1", "clc_round_trip_cycles", "non-negative"),
-        ("\nclock_hz = 1450000000.0", "\nclock_hz = 2e9", "clock_hz", "max_clock_hz"),
+        ("\nclock_hz = 1640000000.0", "\nclock_hz = 2e9", "clock_hz", "max_clock_hz"),
         ("bf16 = 4096.0", "bf16 = 0", "tensor_flop_per_clk_per_sm.bf16", "positive"),
     ],
 )

@@ -15,8 +15,41 @@ from advisor.workflow import TUNED_CHOICES
 
 DATA = Path(__file__).parent.parent / "data"
 TABLE = TUNED_CHOICES.read_text()
-LARGEST_ERROR = 1.45  # the worst of 20 shapes; small ones that the library serves with kernels of its own
-MEAN_ERROR = 1.15
+LARGEST_ERROR = 1.30  # the worst of 20 shapes; small ones that the library serves with kernels of its own
+MEAN_ERROR = 1.08
+# Kernels of this project on one H200, driver 580.159.04: what was launched, and microseconds a launch.
+OWN = {
+    "bf16 4096^3": ({"m": 4096, "n": 4096, "k": 4096}, 186.4),
+    "bf16 8192^3": ({"m": 8192, "n": 8192, "k": 8192}, 1407.0),
+    "fp16 4096^3": ({"m": 4096, "n": 4096, "k": 4096, "dtype": "fp16"}, 191.2),
+    "tf32 4096^3": ({"m": 4096, "n": 4096, "k": 4096, "dtype": "tf32"}, 339.4),
+    "fp32 output": ({"m": 4096, "n": 4096, "k": 4096, "d": {"dtype": "fp32"}}, 199.8),
+    "C": ({"m": 4096, "n": 4096, "k": 4096, "epilogue": {"beta": 1.0}}, 205.0),
+    "bias, gelu": ({"m": 4096, "n": 4096, "k": 4096, "epilogue": {"bias": "row", "activation": "gelu"}}, 211.0),
+    "C, bias, gelu": (
+        {"m": 4096, "n": 4096, "k": 4096, "epilogue": {"beta": 1.0, "bias": "row", "activation": "gelu"}}, 232.0,
+    ),
+    "16 of 1024^3": ({"m": 1024, "n": 1024, "k": 1024, "batch": 16}, 56.4),
+    "256^3": ({"m": 256, "n": 256, "k": 256, "overrides": {"tile": [64, 64, 64]}}, 5.25),
+    "decode": (
+        {
+            "m": 16, "n": 8192, "k": 8192,
+            "overrides": {"tile": [64, 16, 64], "cluster": [1, 1, 2], "swap_ab": True},
+        },
+        46.0,
+    ),
+    "fp8 8192^3": (
+        {
+            "m": 8192, "n": 8192, "k": 8192, "dtype": "e4m3", "accumulate": "fast",
+            "overrides": {"tile": [128, 192, 128]},
+        },
+        747.0,
+    ),
+    "portable bf16": ({"m": 8192, "n": 8192, "k": 8192, "overrides": {"kernel": "portable"}}, 2871.0),
+    "portable tf32": ({"m": 8192, "n": 8192, "k": 8192, "dtype": "tf32", "overrides": {"kernel": "portable"}}, 5817.0),
+    "portable e4m3": ({"m": 8192, "n": 8192, "k": 8192, "dtype": "e4m3", "overrides": {"kernel": "portable"}}, 4562.0),
+}  # fmt: skip
+SHORT = {"m": 1024, "n": 1024, "k": 4096, "dtype": "e4m3", "accumulate": "fast"}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +86,34 @@ def test_a_table_without_its_columns_is_an_input_error():
     with pytest.raises(InputError) as caught:
         agreement("dtype,m,n\nbf16,1,1\n", load_profile("b200"))
     assert caught.value.code == "AGREEMENT_COLUMNS"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_was_measured_lies_within_what_a_plan_states(plan_for, name):
+    document, measured_us = OWN[name]
+    prediction = plan_for("h200", **document).choice.prediction
+    assert prediction.low_us <= measured_us <= prediction.high_us
+    assert prediction.time_us == pytest.approx(measured_us, rel=0.10)
+
+
+def test_a_cluster_that_lost_on_a_short_launch_is_not_picked(plan_for):
+    choice = plan_for("h200", **SHORT).choice
+    assert choice.cluster == (1, 1, 1)
+    times = {
+        cluster: plan_for("h200", **SHORT, overrides={"tile": [64, 128, 128], "cluster": [cluster, 1, 1]})
+        for cluster in (1, 2)
+    }
+    slower = times[2].choice.prediction.time_us / times[1].choice.prediction.time_us
+    assert 1.05 < slower < 1.25  # measured: 10.57 against 9.04 us
+    long = plan_for("h200", m=128, n=256, k=16384).choice
+    assert long.cluster[:2] == (1, 1)  # clusters of 8 and 16 that share loads took 15.1 and 15.9 us, the library 9.5
+    assert long.prediction.time_us < 12.0
+
+
+@pytest.mark.parametrize("size", [4096, 8192])
+def test_the_usual_raster_stays_where_bytes_do_not_bind(plan_for, size):
+    raster = plan_for("h200", m=size, n=size, k=size).choice.work.raster
+    assert (raster.order, raster.group) == ("along_n", 8)
 
 
 def test_predicted_times_are_within_the_stated_factor_of_the_library(plan_for):

@@ -104,7 +104,7 @@ def test_every_illegal_candidate_is_counted_by_its_clause(plan_for, codes):
 def test_an_override_costs_what_the_free_choice_would_save(plan_for, codes):
     plan = plan_for("h200", m=8192, n=8192, k=8192, overrides={"tile": [64, 64, 64]})
     cost = codes(plan)["OVERRIDE_COST"].numbers
-    assert cost["cost"] > 0.5
+    assert cost["cost"] > 0.25
     assert cost["free_kernel"] == "sm90_static_2x1x1"
 
 

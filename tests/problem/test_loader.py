@@ -84,13 +84,32 @@ def test_inputs_may_broadcast_over_batches_and_outputs_may_interleave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stem", "name"), [("mlp_up", "mlp_up"), ("MLP-Up", "mlp_up"), ("gemm 8k", "gemm_8k"), ("v1.2", "v1_2")]
+    ("stem", "name"),
+    [
+        ("mlp_up", "mlp_up"),
+        ("MLP-Up", "mlp_up"),
+        ("gemm 8k", "gemm_8k"),
+        ("v1.2", "v1_2"),
+        ("test", "test_gemm"),
+        ("namespace", "namespace_gemm"),
+    ],
 )
 def test_default_name_is_the_stem_made_safe(stem: str, name: str) -> None:
     assert problem(GOOD, f"{stem}.yaml").name == name
 
 
-@pytest.mark.parametrize("stem", ["8k", "größe", "a;rm", "x" * 65, 'a"b', "namespace"])
+@pytest.mark.parametrize(
+    "name", ["class", "and_eq", "match", "string", "math", "json", "torch", "cuda", "test", "images"]
+)
+def test_a_name_that_means_something_to_a_compiler_or_an_interpreter_is_refused(name: str) -> None:
+    """<name>.h would stand before the system's header, <name>.py before the library's module."""
+    error = refusal(GOOD + f"name: {name}\n")
+    assert error.code == "PROBLEM_NAME"
+    assert error.fix == f"write name: {name}_gemm"
+    assert problem(GOOD + f"name: {name}_gemm\n").name == f"{name}_gemm"
+
+
+@pytest.mark.parametrize("stem", ["8k", "größe", "a;rm", "x" * 65, 'a"b'])
 def test_a_stem_that_makes_no_name_is_refused_with_one_that_does(stem: str) -> None:
     error = refusal(GOOD, f"{stem}.yaml")
     assert error.code == "PROBLEM_NAME"
@@ -104,6 +123,10 @@ def test_a_stem_that_makes_no_name_is_refused_with_one_that_does(stem: str) -> N
         ("constraints: {max_cluster: 8}", "PROBLEM_UNKNOWN_KEY", 5, "constraints.max_cluster", "max_cluster_size"),
         ("a: {stride: 8}", "PROBLEM_UNKNOWN_KEY", 5, "a.stride", "batch_stride"),
         ("<<: {dtype: bf16}", "PROBLEM_UNKNOWN_KEY", 5, "<<", "known keys"),
+        ("schedule: clc", "PROBLEM_UNKNOWN_KEY", 5, "schedule", "did you mean overrides: {schedule: ...}?"),
+        ("schedul: clc", "PROBLEM_UNKNOWN_KEY", 5, "schedul", "did you mean overrides: {schedule: ...}?"),
+        ("a: {n: 8}", "PROBLEM_UNKNOWN_KEY", 5, "a.n", "did you mean n, a key of the problem itself?"),
+        ("'': 8", "PROBLEM_UNKNOWN_KEY", 5, "", "known keys"),
         ("m: 4", "PROBLEM_DUPLICATE_KEY", 5, "m", "keep one"),
         ("batch: -1", "PROBLEM_RANGE", 5, "batch", "at least 0"),
         ("batch: 99999999999", "PROBLEM_RANGE", 5, "batch", "at most 2147483647"),
@@ -113,6 +136,14 @@ def test_a_stem_that_makes_no_name_is_refused_with_one_that_does(stem: str) -> N
         ("batch:", "PROBLEM_TYPE", 5, "batch", "remove the line"),
         ("batch: [1]", "PROBLEM_TYPE", 5, "batch", "an integer"),
         ("batch: " + "9" * 5000, "PROBLEM_SYNTAX", 5, None, "plain number"),
+        ("overrides: {stages: " + "9" * 30 + "}", "PROBLEM_RANGE", 5, "overrides.stages", "at most"),
+        ("overrides: {split_k: " + "9" * 30 + "}", "PROBLEM_RANGE", 5, "overrides.split_k", "at most"),
+        ("constraints: {sm_budget: " + "9" * 30 + "}", "PROBLEM_RANGE", 5, "constraints.sm_budget", "at most"),
+        ("shared_gpu: {busy_sms: " + "9" * 30 + "}", "PROBLEM_RANGE", 5, "shared_gpu.busy_sms", "at most"),
+        ("assume: {seed: " + "9" * 30 + "}", "PROBLEM_RANGE", 5, "assume.seed", "at most"),
+        ("epilogue: {alpha: 1.0e+39}", "PROBLEM_RANGE", 5, "epilogue.alpha", "at most 3.4"),
+        ("epilogue: {beta: -1.0e+39}", "PROBLEM_RANGE", 5, "epilogue.beta", "at least -3.4"),
+        ('target: "\\ud800"', "PROBLEM_TYPE", 5, "target", "surrogate"),
         ("epilogue: {alpha: .nan}", "PROBLEM_TYPE", 5, "epilogue.alpha", "finite"),
         ("epilogue: {bias: rows}", "PROBLEM_CHOICE", 5, "epilogue.bias", "did you mean row?"),
         ("epilogue: relu", "PROBLEM_TYPE", 5, "epilogue", "a mapping"),

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from advisor.records.evidence import Evidence
-from advisor.records.plan import Plan
-from advisor.report import blocks, reached, render_html, render_report
+from advisor.records.plan import Finding, Plan, Rejected
+from advisor.report import blocks, reached, render_html, render_report, short_blocks
 from advisor.report.blocks import Table, cell_text
 from advisor.report.terminal import print_blocks
 
@@ -37,7 +37,8 @@ def test_the_same_plan_gives_the_same_bytes(plan: Plan) -> None:
 def test_every_number_of_the_report_is_in_the_plan(plan: Plan) -> None:
     """The report adds no figure of its own: beside counts of rows it prints what the plan holds."""
     text = render_report(plan)
-    known = {cell_text(float(each)) for each in re.findall(r"\d+(?:\.\d+)?", plan.model_dump_json())}
+    numbers = re.findall(r"\d+(?:\.\d+)?", plan.model_dump_json())
+    known = {cell_text(float(each) if "." in each else int(each)) for each in numbers}
     shown = set(re.findall(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\w)", text))
     headings = {str(n) for n in range(10)}
     same_in_percent_or_short = {"8.1%", "1,632"}
@@ -69,7 +70,7 @@ def test_a_case_that_failed_is_named_with_its_detail(plan: Plan, evidence: Evide
 def test_what_did_not_run_is_listed_as_not_verified(plan: Plan, evidence: Evidence) -> None:
     tail = render_report(plan, evidence).split("## Not verified")[1]
     assert "no kernel ran on any GPU" in tail
-    assert "ran was not run for portable_one_tile for sm_100: sm_100 does not load" in tail
+    assert "portable_one_tile for sm_100: not run, sm_100 does not load" in tail
 
 
 def test_the_experiment_and_its_command_are_in_the_planned_report(plan: Plan) -> None:
@@ -102,6 +103,62 @@ def test_a_refusal_reads_as_one(plan: Plan) -> None:
     text = render_report(refused)
     assert "refused: nothing was rendered" in text
     assert "predicted" not in text
+
+
+def test_a_refusal_says_what_to_do_once(plan: Plan) -> None:
+    finding = Finding(code="FALLBACK_REQUIRED", severity="error", message="no path off this GPU")
+    refused = plan.model_copy(
+        update={"verdict": "refuse", "choices": [], "choice": None, "findings": [finding], "alternatives": []}
+    )
+    text = render_report(refused)
+    assert text.count("What to do: Lift the override") == 1
+    assert text.count("no path off this GPU") == 1
+
+
+def test_an_option_that_is_faster_is_not_called_slower(plan: Plan) -> None:
+    margins = {"a": -0.0146, "b": 0.047, "c": 0.0001}
+    rejected = [Rejected(option=name, reason="a tie", margin=margin) for name, margin in margins.items()]
+    decision = plan.steps[0].decisions[0].model_copy(update={"rejected": rejected})
+    step = plan.steps[0].model_copy(update={"decisions": [decision]})
+    changed = plan.model_copy(update={"steps": [step]})
+    text = render_report(changed)
+    assert "| a | 1.5% faster | a tie |" in text
+    assert "| b | 4.7% slower | a tie |" in text
+    assert "| c | as fast | a tie |" in text
+    table = next(each for each in short_blocks(changed) if isinstance(each, Table) and "decision" in each.columns)
+    assert table.rows[0][-1] == "a (1.5% faster)"
+
+
+def test_the_title_names_the_gpu_also_where_auto_was_asked_for(plan: Plan) -> None:
+    auto = plan.model_copy(update={"target": plan.target.model_copy(update={"name": "auto"})})
+    text = render_report(auto)
+    assert text.startswith("# mlp_up on h200\n")
+    assert "| target | h200 (sm_90a), read from a profile; asked for as auto |" in text
+
+
+def test_the_conclusion_of_a_validated_report_says_what_was_reached(plan: Plan, evidence: Evidence) -> None:
+    planned = plan.model_copy(update={"conclusion": "Use it. Evidence: planned."})
+    assert "**Use it. Evidence: planned.**" in render_report(planned)
+    assert "**Use it. Evidence: ran on NVIDIA H200, driver 580.1.**" in render_report(planned, evidence)
+
+
+def test_a_pair_is_not_said_to_multicast_what_each_of_its_ctas_loads(plan: Plan) -> None:
+    assert plan.choice is not None
+    work = plan.choice.work.model_copy(update={"mma_ctas": 2})
+    pair = plan.model_copy(update={"choice": plan.choice.model_copy(update={"work": work})})
+    row = next(line for line in render_report(pair).splitlines() if line.startswith("| schedule |"))
+    assert "each CTA loads half of B" in row
+    assert "multicast" not in row
+
+
+def test_no_cluster_sizes_are_listed_for_a_kernel_without_clusters(plan: Plan) -> None:
+    text = render_report(plan)
+    assert "Residency of sm90_static_2x1x1 by cluster size" in text
+    assert "Residency of portable_one_tile" not in text
+
+
+def test_gates_that_nothing_met_have_no_column(plan: Plan, evidence: Evidence) -> None:
+    assert "| kernel | image | kernel hash | rendered | compiled | ran |" in render_report(plan, evidence)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -150,13 +207,18 @@ def test_the_page_is_whole_and_refers_to_nothing_outside(plan: Plan, evidence: E
         (1048576, "1,048,576"),
         (0.123456, "0.1235"),
         (3.0, "3"),
-        (123456.78, "123,456.8"),
+        (123456.78, "123,457"),  # six significant digits, as plan.json has them
+        (8589934592.0, "8,589,930,000"),
         ([2, 1, 1], "2 x 1 x 1"),
         ({"a_b": 1}, "a b = 1"),
     ],
 )
 def test_cells_are_written_the_same_everywhere(value: object, text: str) -> None:
     assert cell_text(value) == text
+
+
+def test_microseconds_read_as_a_unit() -> None:
+    assert cell_text({"one_tile_us": 1.5, "status": 2}) == "one tile (us) = 1.5, status = 2"
 
 
 def test_columns_of_numbers_align_right() -> None:
@@ -178,9 +240,14 @@ def test_what_the_user_said_is_listed_as_the_users_and_defaults_are_not(plan: Pl
 
 
 def test_numbers_of_the_profile_are_evidence_with_their_sources_and_listed_once(plan: Plan) -> None:
-    rows = [["clock_hz", 1.5e9, "assumed", "a guess"], ["sms", 132, "queried", "the driver"]]
+    rows = [
+        ["clock_hz", 1.5e9, "assumed", "a guess"],
+        ["sms", 132, "queried", "the driver"],
+        ["compute_capability", [9, 0], "published", "the guide"],
+    ]
     machine = {"columns": ["number", "value", "evidence", "source"], "rows": rows}
     step = plan.steps[0].model_copy(update={"artifact": {**plan.steps[0].artifact, "machine": machine}})
     text = render_report(plan.model_copy(update={"steps": [step, *plan.steps[1:]]}))
     assert text.count("the driver") == 1
+    assert "| compute capability | 9.0 | published | the guide |" in text
     assert text.index("queried from a live GPU | the driver") < text.index("assumed | a guess") < text.index("## 3.")

@@ -64,7 +64,7 @@ class FakeImage:
     static_smem_bytes: int = 0
     spill_bytes: int = 0
     stack_bytes: int = 0
-    ptx_sha256: str = "p"
+    ptx_sha256: str = "d9657e50116f295ed2619730493b11018e73fa798b576fffa7f01973aba8d929"
     cubin_sha256: str = "7f0d3463e58fc18af5bd25b8c63d0f1be64fe5a2e5f7c1ea28bd3f9e73d18b95"
     compiler: str = "none"
     cached: bool = False

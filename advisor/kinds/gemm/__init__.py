@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm import cost, interface, space, tma
 from advisor.kinds.gemm.families import module_of
-from advisor.kinds.workload import Arrays, Occupancy, Timing
+from advisor.kinds.workload import Arrays, Measurements, Occupancy, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
@@ -37,6 +37,7 @@ class GemmSearch:
     table: space.Table
     costs: cost.Costs
     answers: dict[int, dict[str, Any]]  # rows that an oracle answered
+    measured: Mapping[int, float]  # microseconds, by row
 
     @property
     def family(self) -> Family:
@@ -46,9 +47,13 @@ class GemmSearch:
     def profile(self) -> DeviceProfile:
         return self.table.profile
 
-    @property
+    @cached_property
     def time_us(self) -> NDArray[np.float64]:
-        return self.costs.time_us
+        if not self.measured:
+            return self.costs.time_us
+        times = self.costs.time_us.copy()
+        times[list(self.measured)] = list(self.measured.values())
+        return times
 
     @property
     def reason(self) -> NDArray[np.int64]:
@@ -81,6 +86,8 @@ class GemmSearch:
                 t.split * 64 + t.cluster_z, lambda v: (v // 64, "in the cluster" if v % 64 > 1 else "over scratch")
             ),
             "swap_ab": _axis(t.swap.astype(np.int64), bool),
+            "stages": _axis(t.stages, int),
+            "shares_sm": _axis(t.shares_sm.astype(np.int64), bool),
         }
 
     def candidate(self, i: int) -> Candidate:
@@ -94,11 +101,11 @@ class GemmSearch:
         bounds["epilogue"] = float(c.epilogue_us[i]) * rounds
         bounds["dram"] = float(c.dram_us[i])
         bounds["latency"] += float(c.prologue_us[i]) * (rounds if t.schedule[i] == cost.ONE_TILE else 1)
-        bounds["latency"] += t.profile.launch_us
+        bounds["latency"] += c.start_us
         return Timing(
             time_us=float(c.time_us[i]),
             makespan_us=float(c.makespan_us[i]),
-            launch_us=t.profile.launch_us,
+            launch_us=c.start_us,
             main_us=float(c.main_us[i]),
             prologue_us=float(c.prologue_us[i]),
             epilogue_us=float(c.epilogue_us[i]),
@@ -112,6 +119,7 @@ class GemmSearch:
             available=int(c.available[i]),
             bound=max(bounds, key=lambda name: bounds[name]),
             bounds=bounds,
+            sharing=int(cost.sharing(t)[i]),
         )
 
     def queried(self, i: int) -> dict[str, Any] | None:
@@ -146,6 +154,16 @@ class Gemm:
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What limits every kernel of the target before any search."""
         p, found = self.problem, []
+        if p.shared_gpu.busy_sms >= profile.sms:
+            found.append(
+                Finding(
+                    code="ZERO_ACTIVE_CLUSTERS",
+                    severity="warning",
+                    message=f"shared_gpu.busy_sms is {p.shared_gpu.busy_sms}, {profile.title} has {profile.sms} SMs: "
+                    "planned as if one were left",
+                    numbers={"busy_sms": p.shared_gpu.busy_sms, "sms": profile.sms},
+                )
+            )
         if supports(Feature.TMA, profile.arch) and self.families(profile) != ("portable",):
             for each in tma.operand_violations(p, "d"):
                 found.append(
@@ -184,6 +202,7 @@ class Gemm:
         forced: bool,
         occupancy: Occupancy | None = None,
         overrides: Mapping[str, Any] | None = None,
+        measurements: Measurements | None = None,
     ) -> GemmSearch:
         p = self.problem
         given = dict(self.forces()) if forced else {}
@@ -191,7 +210,8 @@ class Gemm:
         table = space.table(p, family, profile, forced=tuple(given.get(name) for name in OVERRIDES))
         answers: dict[int, dict[str, Any]] = {}
         resident = None if occupancy is None else _ask(table, profile, occupancy, answers)
-        return GemmSearch(table, cost.evaluate(p, table, resident=resident), answers)
+        costs = cost.evaluate(p, table, resident=resident)
+        return GemmSearch(table, costs, answers, _measured(table, costs, measurements or {}))
 
     def forces(self) -> Mapping[str, Any]:
         o = self.problem.overrides
@@ -212,9 +232,7 @@ class Gemm:
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause of the family, and the first of the others that the candidate breaks."""
         found = space.no_clc(c.schedule, profile) + module_of(c.family).violations(self.problem, c)
-        forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
-        table = space.table(self.problem, c.family, profile, forced=forced)
-        costs = cost.evaluate(self.problem, table)
+        costs, _ = self._row(c, profile)
         seen = {each.code for each in found}
         found += [costs.reasons[int(i)] for i in costs.reason if i >= 0 and costs.reasons[int(i)].code not in seen]
         return found
@@ -223,12 +241,15 @@ class Gemm:
         return module_of(c.family).resources(self.problem, c)
 
     def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
-        """The candidate with overrides put in, legal or not: what was asked for, so that `clauses` can name why not."""
+        """The candidate with overrides put in, legal or not: what was asked for, so that `clauses` can name why not.
+        What was not asked for follows: no pair in an odd cluster, the threads that the tile takes."""
         cluster = overrides.get("cluster", c.cluster)
+        tile = overrides.get("tile", c.tile)
         split = overrides.get("split_k", cluster[2] if cluster[2] > 1 else c.work.split_k)
+        threads = {(each.m, each.n): each.threads for each in space.family_span(c.family).tiles}
         work = replace(
             c.work,
-            mma_ctas=overrides.get("mma_ctas", c.work.mma_ctas),
+            mma_ctas=overrides.get("mma_ctas", c.work.mma_ctas if cluster[0] % 2 == 0 else 1),
             multicast_a=cluster[1],
             multicast_b=cluster[0],
             split_k=split,
@@ -238,8 +259,9 @@ class Gemm:
             c,
             cluster=cluster,
             schedule=overrides.get("schedule", c.schedule),
-            tile=overrides.get("tile", c.tile),
+            tile=tile,
             stages=overrides.get("stages", c.stages),
+            threads=threads.get((tile[0], tile[1]), c.threads),
             work=work,
         )
 
@@ -280,18 +302,28 @@ class Gemm:
         )
 
     def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
-        p = self.problem
+        p, z = self.problem, c.cluster[2]
         traffic = self.traffic(c, profile)
         return {
             "flops": float(p.flops),
             "dram_bytes": float(traffic.dram_bytes),
             "l2_read_bytes": float(traffic.l2_read_bytes),
+            "l2_read_bytes_unshared": float(self._unshared(c)),
             "l2_bytes_per_flop": traffic.l2_read_bytes / max(1, p.flops),
             "flops_per_dram_byte": p.flops / max(1, traffic.dram_bytes),
             "smem_fill_bytes_per_tile": float(traffic.smem_fill_bytes_per_tile),
             "dsmem_bytes": float(traffic.dsmem_bytes),
             "store_bytes": float(traffic.store_bytes),
+            "store_bytes_per_tile": float(c.tile[0] * c.tile[1] * p.d.element_bytes),
+            "stores_through_tma": float(cost.stores_through_tma(p, c.family) and not (c.work.split_k > 1 and z == 1)),
         }
+
+    def _unshared(self, c: Candidate) -> int:
+        """Bytes that the launch would ask the L2 for if every CTA loaded both of its operand tiles itself."""
+        p, tiles = self.problem, self.coordinates(c)
+        m, n = (p.n, p.m) if c.work.swap_ab else (p.m, p.n)
+        depth = tiles.k_steps * c.work.split_k * c.tile[2] * p.a.element_bytes
+        return (m * tiles.tiles[1] + n * tiles.tiles[0]) * p.batch * depth
 
     def sharing(self, c: Candidate) -> list[SharingRow]:
         p, (x, y, _) = self.problem, c.cluster
@@ -301,9 +333,14 @@ class Gemm:
         b_bytes = c.tile[1] // c.work.mma_ctas * c.tile[2] * b.element_bytes
         a_lines = c.tile[0] if a.major == "k" else c.tile[2]
         b_lines = c.tile[1] // c.work.mma_ctas if b.major == "k" else c.tile[2]
-        along_y = f"every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z)"
-        along_x = f"every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z)"
-        parity = f"every rank of this parity, y and z: sum over x = rank % 2, + 2 ... of 1 << (x + {x} y + {x * y} z)"
+        of_y = sum(1 << (x * each) for each in range(y))
+        of_x = sum(1 << each for each in range(0, x, c.work.mma_ctas))
+        along_y = f"every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z); {of_y:#06x} for rank 0"
+        along_x = f"every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z); {of_x:#06x} for rank 0"
+        parity = (
+            f"every rank of this parity, y and z: sum over x = rank % 2, + 2 ... of 1 << (x + {x} y + {x * y} z); "
+            f"{of_x:#06x} for rank 0"
+        )
         return [
             SharingRow(
                 operand="A",
@@ -377,16 +414,40 @@ class Gemm:
         )
 
     def _row(self, c: Candidate, profile: DeviceProfile) -> tuple[cost.Costs, int]:
-        """The candidate's own row, of a table of one."""
-        forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
-        table = space.table(self.problem, c.family, profile, forced=forced)
-        return cost.evaluate(self.problem, table), 0
+        """The candidate's own row, of a table of one. Asked often for the same few: the last ones are kept."""
+        key = (c, id(profile))
+        found = self._kept.get(key)
+        if found is None:
+            forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
+            table = space.table(self.problem, c.family, profile, forced=forced)
+            found = self._kept[key] = (cost.evaluate(self.problem, table), profile)
+        return found[0], 0
+
+    @cached_property
+    def _kept(self) -> dict[tuple[Candidate, int], tuple[cost.Costs, DeviceProfile]]:
+        return {}
 
 
 def _slices(lines: int, receivers: int) -> int:
     """Into how many slices the receivers of a tile cut it, each loading one: a slice is whole groups of 8 lines, which
     the swizzle repeats after."""
     return gcd(max(1, lines // 8), receivers)
+
+
+def _measured(table: space.Table, costs: cost.Costs, measurements: Measurements) -> dict[int, float]:
+    """The legal rows that were measured. A candidate is its row and its raster, which the row has one of."""
+    found = {}
+    for c, time_us in measurements.items():
+        if c.family != table.family:
+            continue
+        (x, y, z), (m, n, k) = c.cluster, c.tile
+        same = (table.tile_m == m) & (table.tile_n == n) & (table.tile_k == k) & (table.stages == c.stages)
+        same &= (table.cluster_x == x) & (table.cluster_y == y) & (table.cluster_z == z)
+        same &= (table.schedule == space.SCHEDULE_RANK[c.schedule]) & (table.split == c.work.split_k)
+        for row in np.flatnonzero(same & np.isfinite(costs.time_us)).tolist():
+            if table.candidate(row, cost.raster_of(costs, row)) == c:
+                found[row] = float(time_us)
+    return found
 
 
 def _ask(

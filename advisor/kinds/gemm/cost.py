@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.kinds.gemm.space import LEGAL, SCHEDULE_RANK, Bools, Ints, Table, free_clusters
+from advisor.kinds.gemm.space import LEGAL, SCHEDULE_RANK, Bools, Ints, Table
+from advisor.kinds.gemm.tma import store_through_tma
+from advisor.kinds.workload import DRAM_SHARPNESS
+from advisor.machine.occupancy import free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Family, Raster
@@ -22,41 +25,74 @@ Floats = NDArray[np.float64]
 
 ONE_TILE, STATIC, TICKET, CLC = (SCHEDULE_RANK[each] for each in ("one_tile", "static", "ticket", "clc"))
 RASTER_GROUPS = (1, 2, 4, 8, 16, 32)
+USUAL_RASTER = Raster("along_n", 8)  # measured best or equal on an H200; another one has to save bytes for sure
+CLEAR_GAIN = 0.95
+HARMLESS = 0.5  # of the time in which the launch could have read the bytes: the norm then adds 1.5 %
 SWAP_MAX_M = 128  # one MMA tile of M: a swap pays where m would leave most of it empty
 L2_USABLE = 0.6  # of the L2: the rest holds what streams through and D on its way out
-POWER_EXPONENT = 0.5  # clock under a power cap ~ (SMs at work)^-0.5: power ~ SMs x clock^2
 BOUNDS = ("tensor", "smem", "l2", "sm_fill", "latency")
+LANES = 128  # of one SM: elements that one instruction of the epilogue treats in a cycle
+ISSUE_SLOTS = {"none": 0.0, "relu": 2.0, "silu": 20.0, "gelu": 25.0}  # instructions a value; SASS of the kernels
+C_SLOTS, BIAS_SLOTS = 13.5, 2.0  # the same for an operand of the epilogue: addresses, conversion, the sum
+BATCH = 16  # values a thread loads of C or a bias before it uses the first
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the kernels of a family use an SM."""
+    """How the kernels of a family use an SM. Cycles are those of the boost clock."""
 
     issue: float  # share of the tensor rate that a steady main loop reaches
     bubble: float  # tensor cycles lost at each K step: fences, the wait for the oldest group
-    sharpness: (
-        float  # exponent of the norm that joins the bounds of one K step: 1 adds them, infinity takes the largest
-    )
+    sharpness: int  # exponent of the norm that joins bounds: 1 adds them, infinity takes the largest
     fill_weight: float  # share of a TMA write that competes with the MMA's reads for shared memory cycles
     fill_bytes_per_clk: float  # most that one SM takes in
-    latency: float  # cycles from a load's issue to its barrier, from memory
+    merged: float  # of the bytes asked for, what reaches the L2: SMs that ask for a line together are served once
     cold: float  # extra L2 cycles of a byte's first read: written into the L2 of each die before it is read
-    setup: float  # cycles from a cluster's start to its first load
-    barriers: (
-        float  # cluster barriers of a launch: before the first remote access and before the exit; two more for TMEM
-    )
-    store_bytes_per_clk: float  # accumulator to D, one SM
+    latency: float  # from a load's issue to its barrier, out of the L2
+    miss: float  # what DRAM adds to that at a byte's first read
+    coupling: float  # what multicast adds to it: a slot is free when every receiver has freed it
+    multicast: float  # what multicast adds to each K step: more and smaller copies, remote arrivals
+    dram: float  # share of a copy's bandwidth that reads reach in boxes of 128-byte lines, a leading dimension apart
+    start: float  # once a launch: instructions, tensor maps and translations come from memory, the last D reaches it
+    setup: float  # from a cluster's start to its first load
+    barriers: float  # cluster barriers of a launch: before the first remote access and before the exit
+    store_bytes_per_clk: float  # accumulator to D through shared memory and TMA, one SM
     store_latency: float
-    hides: float  # share of the epilogue that runs under the worker's next main loop
+    hides: float  # share of that store that runs under the worker's next main loop
+    value_slots: float  # instructions of the epilogue a value, before C, bias and activation
+    chunk_latency: float  # of one chunk of the epilogue: the other buffer drains, the warps meet
+    batch_latency: float  # of one batch of C; a bias comes from the L2 or the L1, in 0.6 of that
+    direct_values_per_clk: float  # stores from registers, value by value
+    gemm_clock: float  # clock of a GEMM over the profile's, which MMAs alone were measured at
+    transfer_power: float  # share of the power that goes with bytes from the L2, at 32 of them a clock and SM
+    tf32_power: float  # power of tf32 MMAs over that of bf16 ones, a cycle
 
 
 TUNING: dict[Family, Tuning] = {
-    "sm100": Tuning(1.0, 0.0, 5.0, 0.33, 128.0, 1300.0, 2.1, 100.0, 2.0, 75.0, 240.0, 1.0),
-    "sm90": Tuning(1.0, 30.0, 5.0, 0.33, 64.0, 1100.0, 1.0, 300.0, 2.0, 40.0, 500.0, 0.4),
-    "portable": Tuning(0.62, 0.0, 3.0, 1.0, 40.0, 1100.0, 1.0, 200.0, 0.0, 24.0, 500.0, 0.0),
-}
+    "sm100": Tuning(
+        issue=1.0, bubble=0.0, sharpness=5, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5, cold=0.5,
+        latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0, setup=300.0, barriers=2.0,
+        store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0, value_slots=0.0, chunk_latency=0.0,
+        batch_latency=0.0, direct_values_per_clk=4.0, gemm_clock=1.0, transfer_power=0.12, tf32_power=1.0,
+    ),
+    "sm90": Tuning(
+        issue=1.0, bubble=30.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=80.0, merged=0.5, cold=0.3,
+        latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0, setup=300.0, barriers=2.0,
+        store_bytes_per_clk=40.0, store_latency=500.0, hides=1.0, value_slots=6.0, chunk_latency=550.0,
+        batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875, transfer_power=0.12, tf32_power=0.8,
+    ),
+    "portable": Tuning(
+        issue=0.68, bubble=0.0, sharpness=3, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5, cold=0.3,
+        latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0, setup=200.0, barriers=0.0,
+        store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0, value_slots=6.0, chunk_latency=0.0,
+        batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875, transfer_power=0.12, tf32_power=0.8,
+    ),
+}  # fmt: skip
+EPILOGUE_POWER = 0.7  # of an SM in an epilogue, over one that multiplies
+POWER_EXPONENT = 0.5  # clock under a power cap ~ activity^-0.5: power ~ activity x clock^2
 _EXPECTED_MAX = np.interp(np.arange(17), (1, 2, 4, 8, 16), (0.0, 0.564, 1.029, 1.424, 1.766))
 # of n standard normal costs: what the slowest of n CTAs is above the mean, in standard deviations
+EXCHANGE_BARRIERS = 3  # rings idle, partial sums there, partial sums read
 PAIR_BARRIERS = 2.5  # of a CTA pair: around the TMEM allocation, before its release, and the exit
 
 
@@ -71,6 +107,7 @@ class Costs:
     epilogue_us: Floats
     overlap: Floats
     claim_us: Floats
+    start_us: float  # the launch and what comes once with it
     reduce_us: Floats  # what split-K adds
     dram_us: Floats
     dram_bytes: Floats
@@ -94,6 +131,15 @@ def tensor_rate(profile: DeviceProfile, family: Family, dtype: str) -> float:
     key = "fp8" if dtype in ("e4m3", "e5m2") else dtype
     rates = profile.mma_sync_flop_per_clk_per_sm if family == "portable" else profile.tensor_flop_per_clk_per_sm
     return rates.get(key) or rates.get("fp16") or min(rates.values())
+
+
+def stores_through_tma(p: GemmProblem, family: Family) -> bool:
+    """Whether a family's kernels store D through a tensor map (a split over scratch memory never does)."""
+    if family == "sm90":
+        from advisor.kinds.gemm import sm90
+
+        return sm90.stores_through_tma(p)
+    return family == "sm100" and store_through_tma(p)
 
 
 def ceil_div(a: Ints | int, b: Ints | int) -> Ints:
@@ -123,36 +169,38 @@ def evaluate(
 
     budget = p.constraints.sm_budget
     pool = resident if budget is None else np.minimum(resident, budget // t.size)
-    available = _available(t, pool, resident, p.shared_gpu.busy_sms)
+    busy_sms = min(p.shared_gpu.busy_sms, profile.sms - 1)  # were none left, there would be nothing to plan
+    available = _available(t, pool, resident, busy_sms)
     persistent = t.schedule != ONE_TILE
     planned = np.where(persistent & (t.schedule != CLC), np.minimum(clusters, pool), clusters)
     working = np.minimum(clusters, np.maximum(1, available)) * t.size
-    per_sm = np.maximum(1.0, np.minimum(t.ctas_per_sm, working / profile.sms))
-    active_share = np.minimum(1.0, working / profile.sms)
+    # The SM with the most CTAs decides: one CTA more than there are SMs, and somewhere two share one.
+    reach = np.maximum(1, t.reach - busy_sms)
+    per_sm = np.clip(ceil_div(working, reach), 1, np.maximum(1, t.ctas_per_sm)).astype(np.float64)
 
     shape = (extent_m / tiles_m, extent_n / tiles_n)
     all_tiles = tiles_m * tiles_n * p.batch
-    steps, l2_bytes = _step_bounds(p, t, tune, shape, working, per_sm, active_share, k_steps, all_tiles)
+    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, working, per_sm, k_steps, all_tiles)
+    sliced = scratch > 1
+    store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm)
+    barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
+    prologue = tune.setup + tune.latency + tune.miss * fresh + barriers * profile.cluster_barrier_cycles
+    rounds = ceil_div(clusters, np.maximum(1, available))
+    slowest = np.maximum.reduce([steps[name] for name in BOUNDS])
+    busy = prologue + rounds * (k_steps * slowest + arithmetic + waits)
+    cycles_per_byte = clk * 1e6 / profile.dram_bytes_per_s
+    dram_bytes, out_bytes, group, along_m = _dram(p, t, resident, busy * tune.dram / cycles_per_byte)
+    dram = (dram_bytes / tune.dram + out_bytes) * cycles_per_byte
+    start = profile.launch_us * clk + tune.start
+    unthrottled = start + np.maximum(busy, dram)
+    throttle = _throttle(p, t, tune, clusters * t.size, k_steps, arithmetic + waits, l2_bytes, unthrottled)
+    for name in ("tensor", "smem"):  # at the SM's clock; the L2 and what is behind it have their own
+        steps[name] = steps[name] * throttle
     main = k_steps * _norm(tune.sharpness, *(steps[name] for name in BOUNDS))
-
     if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
         main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.size // t.mma_ctas, 16)])
-
-    useful = np.minimum(extent_m / tiles_m, t.tile_m) * np.minimum(extent_n / tiles_n, t.tile_n)
-    d_bytes = p.d.element_bytes + (p.c.element_bytes if p.uses_c else 0)
-    sliced = scratch > 1
-    out_bytes = useful * np.where(sliced, 4, d_bytes)
-    exchange = np.where(
-        t.cluster_z > 1,
-        useful * 4 * (t.cluster_z - 1) / t.cluster_z / profile.dsmem_bytes_per_clk_per_sm
-        + profile.cluster_barrier_cycles,
-        0.0,
-    )
-    own_store = np.where(t.cluster_z > 1, out_bytes / t.cluster_z, out_bytes)
-    epilogue = tune.store_latency + own_store / tune.store_bytes_per_clk * per_sm + exchange
-    barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
-    prologue = tune.setup + tune.latency + barriers * profile.cluster_barrier_cycles
-    overlap = np.where(persistent, _hidden(t, tune), 0.0)
+    epilogue = store + arithmetic * throttle + waits
+    overlap = np.where(persistent, _hidden(t, tune, store, epilogue), 0.0)
     claim = np.where(
         t.schedule == CLC,
         profile.clc_round_trip_cycles,
@@ -161,22 +209,9 @@ def evaluate(
     makespan = _makespan(
         t, clusters, planned, available, main, prologue, epilogue, overlap, claim, p.assume.tile_cost_cv
     )
-
-    dram_bytes, group, along_m = _dram(p, t, resident)
-    dram = dram_bytes / profile.dram_bytes_per_s * 1e6 * clk
-    reduce = np.where(
-        sliced,
-        clk * profile.launch_us
-        + tune.latency
-        + (scratch * 4.0 + p.d.element_bytes)
-        * p.m
-        * p.n
-        * p.batch
-        / (0.5 * profile.l2_bytes_per_clk_per_sm * profile.sms),
-        0.0,
-    )
-    total = profile.launch_us * clk + _norm(tune.sharpness, makespan, dram) + reduce
-    reason, reasons = _extent_reasons(p, t, resident, tiles_m, tiles_n, all_steps, clusters)
+    reduce = np.where(sliced, _reduction(p, profile, tune, scratch, clk), 0.0)
+    total = start + _norm(DRAM_SHARPNESS, makespan, dram) + reduce
+    reason, reasons = _extent_reasons(p, t, resident, available, tiles_m, tiles_n, all_steps, planned)
     if restrict is not None:
         reason = np.where((reason == LEGAL) & ~restrict, len(reasons), reason)
         reasons = (*reasons, Violation("OUT_OF_SPACE", "outside the space that was asked for"))
@@ -189,9 +224,10 @@ def evaluate(
         epilogue_us=epilogue / clk,
         overlap=overlap,
         claim_us=claim / clk,
+        start_us=start / clk,
         reduce_us=reduce / clk,
         dram_us=dram / clk,
-        dram_bytes=dram_bytes,
+        dram_bytes=dram_bytes + out_bytes,
         l2_bytes=l2_bytes,
         steps=steps,
         k_steps=k_steps,
@@ -208,16 +244,25 @@ def evaluate(
     )
 
 
-def _norm(power: float, *parts: Floats) -> Floats:
+def _norm(power: int, *parts: Floats) -> Floats:
     """The `power` norm of what competes: close to the largest, above it where two are near each other."""
-    largest = parts[0]
-    for part in parts[1:]:
-        largest = np.maximum(largest, part)
-    safe = np.maximum(largest, 1e-9)
-    total = np.zeros_like(safe)
+    largest = np.maximum(np.maximum.reduce(parts), 1e-9)
+    total = np.zeros_like(largest)
     for part in parts:
-        total += (part / safe) ** power
-    return np.asarray(safe * total ** (1.0 / power))
+        total += _to(part / largest, power)
+    return np.asarray(largest * total ** (1.0 / power))
+
+
+def _to(value: Floats, power: int) -> Floats:
+    """A whole power by squaring: many times faster than the general one on arrays."""
+    result = None
+    while power:
+        if power & 1:
+            result = value if result is None else result * value
+        power >>= 1
+        if power:
+            value = value * value
+    return value if result is None else result
 
 
 def _step_bounds(
@@ -227,11 +272,11 @@ def _step_bounds(
     shape: tuple[Floats, Floats],
     working: Ints,
     per_sm: Floats,
-    active_share: Floats,
     k_steps: Ints,
     tiles: Ints,
-) -> tuple[dict[str, Floats], Floats]:
-    """Cycles of one K step of one CTA under each bound, and the L2 bytes of the launch.
+) -> tuple[dict[str, Floats], Floats, Floats]:
+    """Cycles of one K step of one CTA under each bound at the boost clock, the L2 bytes of the launch, and the share
+    of them that is read for the first time.
 
     Bytes that a box reads outside the matrix are zeros made by the TMA unit: they fill shared memory and cost no L2.
     """
@@ -240,9 +285,10 @@ def _step_bounds(
     rate = tensor_rate(profile, t.family, p.a.dtype)
     half = np.where(t.tile_m == 64, 2.0, 1.0) if t.family == "sm100" else 1.0  # M 64 uses half of the lanes
     work = 2.0 * t.tile_m * t.tile_n * t.tile_k / (rate * tune.issue) * half
-    # Power holds the clock down as more SMs multiply. It grows with about the square of the clock.
-    throttle = np.maximum(1.0, active_share**POWER_EXPONENT * (profile.max_clock_hz / profile.clock_hz))
-    tensor = (work + tune.bubble) * per_sm * throttle
+    bubble: Floats | float = tune.bubble
+    if t.family == "sm90" and p.is_fp8 and p.accumulate == "precise":  # one addition outside the tensor core each
+        bubble = bubble + t.tile_m * t.tile_n / LANES
+    tensor = (work + bubble) * per_sm
 
     a_box, b_box = t.tile_m * k_bytes, t.tile_n // t.mma_ctas * k_bytes
     readers = t.tile_m // 64 if t.family == "sm90" else 1  # every wgmma of 64 rows reads B again
@@ -252,23 +298,84 @@ def _step_bounds(
     )
 
     a_use, b_use = rows * k_bytes, columns / t.mma_ctas * k_bytes
-    fill = (a_use + b_use) / tune.fill_bytes_per_clk * per_sm
     spread_b = np.maximum(1, t.cluster_x // t.mma_ctas)
+    shared = (t.cluster_y > 1) | (spread_b > 1)
     issued = a_use / t.cluster_y + b_use / spread_b
     l2_bytes = issued * k_steps * t.split * tiles
     first = float((p.m * p.k + p.n * p.k) * p.batch * p.a.element_bytes)
-    cold = 1.0 + tune.cold * np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
-    l2 = issued * working / (profile.l2_bytes_per_clk_per_sm * profile.sms) * cold
-    flight = (
-        tune.latency / t.stages * np.ones_like(l2)
-    )  # Little's law: a stage comes back one latency after it was asked
-    return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes
+    fresh = np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
+    # Bytes that no other SM asks for come at the rate that was measured for such.
+    intake = fresh / profile.l2_bytes_per_clk_per_sm + (1.0 - fresh) / tune.fill_bytes_per_clk
+    fill = ((a_use + b_use) * intake + tune.multicast * shared) * per_sm
+    asked = issued * (tune.merged + tune.cold * fresh)
+    l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms)
+    # Little's law: a slot is free again one latency after its load was asked for.
+    flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages
+    return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes, fresh
 
 
-def _hidden(t: Table, tune: Tuning) -> Floats:
-    """Share of the epilogue that hides: all of it needs a second accumulator."""
+def _throttle(
+    p: GemmProblem,
+    t: Table,
+    tune: Tuning,
+    tiles: Ints,
+    k_steps: Ints,
+    epilogue: Floats,
+    l2_bytes: Floats,
+    cycles: Floats,
+) -> Floats:
+    """How many times longer an SM's cycle is than at boost: power holds the clock down as more SMs work more of the
+    time. A launch of `tiles` CTA tiles takes `cycles` at boost. Launches are taken to come back to back, because the
+    clock follows the power of milliseconds."""
+    profile = t.profile
+    sm_cycles = profile.sms * np.maximum(cycles, 1.0)
+    flops = 2.0 * t.tile_m * t.tile_n * t.tile_k * k_steps * tiles
+    power = tune.tf32_power if p.a.dtype == "tf32" else 1.0
+    multiplying = power * flops / tensor_rate(profile, "sm90", p.a.dtype)
+    transfers = l2_bytes / 32.0
+    work = multiplying * (1.0 - tune.transfer_power) + transfers * tune.transfer_power
+    activity = (work + EPILOGUE_POWER * tiles * epilogue) / sm_cycles
+    sustained = min(profile.max_clock_hz, profile.clock_hz * tune.gemm_clock)
+    return np.asarray(np.maximum(1.0, activity**POWER_EXPONENT * (profile.max_clock_hz / sustained)))
+
+
+def _epilogue(
+    p: GemmProblem, t: Table, tune: Tuning, shape: tuple[Floats, Floats], sliced: Bools, per_sm: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Cycles of one tile's epilogue: the store that TMA does, instructions at the SM's clock, everything else."""
+    useful = np.minimum(shape[0], t.tile_m) * np.minimum(shape[1], t.tile_n)
+    own = useful / t.cluster_z  # the slices of a cluster finish a share each
+    by_tma = ~sliced & stores_through_tma(p, t.family)
+    pairs = np.where(sliced | (p.d.major == "n"), 1.0, 2.0)  # along m no two values of a thread are neighbours
+    store = tune.store_latency + np.where(by_tma, own * p.d.element_bytes / tune.store_bytes_per_clk * per_sm, 0.0)
+    direct = np.where(by_tma, 0.0, own * pairs / tune.direct_values_per_clk * per_sm)
+
+    bias = p.epilogue.bias != "none"
+    operands = ISSUE_SLOTS[p.epilogue.activation] + (C_SLOTS if p.uses_c else 0.0) + (BIAS_SLOTS if bias else 0.0)
+    reads = (1.0 if p.uses_c else 0.0) + (0.6 if bias else 0.0)
+    workers = t.threads if t.family == "portable" else np.maximum(LANES, t.threads - LANES)
+    batches = own / workers / BATCH
+    arithmetic = own / LANES * (tune.value_slots + np.where(sliced, 0.0, operands)) * per_sm
+    latencies = np.where(by_tma, tune.chunk_latency / 2, 0.0) + np.where(sliced, 0.0, reads * tune.batch_latency)
+    waits = batches * latencies + direct
+    exchange = (
+        useful * 4 * (t.cluster_z - 1) / t.cluster_z / t.profile.dsmem_bytes_per_clk_per_sm
+        + EXCHANGE_BARRIERS * t.profile.cluster_barrier_cycles
+    )
+    return store, arithmetic, waits + np.where(t.cluster_z > 1, exchange, 0.0)
+
+
+def _reduction(p: GemmProblem, profile: DeviceProfile, tune: Tuning, slices: Ints, clk: float) -> Floats:
+    """Cycles of the second kernel of a split over scratch memory, whose operands lie in the L2."""
+    bytes_ = (slices * 4.0 + p.d.element_bytes) * p.m * p.n * p.batch
+    rate = 0.5 * profile.l2_bytes_per_clk_per_sm * profile.sms
+    return np.asarray(profile.launch_us * clk + tune.start / 2 + tune.latency + bytes_ / rate)
+
+
+def _hidden(t: Table, tune: Tuning, store: Floats, epilogue: Floats) -> Floats:
+    """Share of the epilogue that hides under the next main loop: all of it needs a second accumulator."""
     if t.family != "sm100":
-        return np.full(t.rows, tune.hides)
+        return tune.hides * store / np.maximum(epilogue, 1.0)
     columns = np.where((t.mma_ctas == 2) & (t.tile_m == 64), t.tile_n // 2, t.tile_n)
     return np.where((2 * columns <= 512) & (t.cluster_z == 1), tune.hides, 0.0)
 
@@ -280,6 +387,11 @@ def _available(t: Table, pool: Ints, resident: Ints, busy_sms: int) -> Ints:
     rows, inverse = np.unique(t.ctas_per_sm * 64 + np.minimum(t.size, 63), return_inverse=True)
     free = np.array([free_clusters(t.profile, int(row) // 64, int(row) % 64, busy_sms) for row in rows])[inverse]
     return np.asarray(np.minimum(pool, np.minimum(free, resident)), dtype=np.int64)
+
+
+def sharing(t: Table) -> Ints:
+    """CTAs of one SM that begin and end under each other's main loops."""
+    return np.clip(t.ctas_per_sm, 1, 2)
 
 
 def _makespan(
@@ -301,9 +413,8 @@ def _makespan(
     places = np.maximum(1, available)
     hidden = np.minimum(epilogue * overlap, main)
     step = main + epilogue - hidden
-    # One tile: CTAs that share an SM run each other's prologue and epilogue under their main loops.
-    shared = np.clip(t.ctas_per_sm, 1, 2)
-    lone = np.where(shared > 1, np.maximum(main, (main + prologue + epilogue) / shared), main + prologue + epilogue)
+    # One tile: of two CTAs that share an SM one multiplies while the other begins or ends, about half of the time.
+    lone = main + (prologue + epilogue) / sharing(t)
     waves = ceil_div(clusters, places)
     one_tile = (waves - 1) * lone + prologue + main + epilogue
     # How many SMs other work holds is a snapshot: a static grid is charged for one place fewer than it says.
@@ -320,47 +431,54 @@ def _makespan(
     return np.where(t.schedule == ONE_TILE, one_tile, np.where(t.schedule == STATIC, static, dynamic))
 
 
-def _dram(p: GemmProblem, t: Table, resident: Ints) -> tuple[Floats, Ints, Bools]:
-    """DRAM bytes of the launch with the best raster, and that raster.
+def _dram(p: GemmProblem, t: Table, resident: Ints, harmless: Floats) -> tuple[Floats, float, Ints, Bools]:
+    """DRAM bytes read of A and B; those of C and D; and the raster.
 
-    A band of `group` cluster rows is swept along the other axis. What a band reuses stays in the L2 if it fits beside
+    The usual raster stays where its bytes are a small part of what the launch could read meanwhile (`harmless`); else
+    the one with the fewest bytes takes its place, if it saves enough to be sure of.
+
+    A band of `group` cluster tiles is swept along the other axis. What a band reuses stays in the L2 if it fits beside
     what streams past; else it is read again, once a wave or once a band.
     """
     eb = p.a.element_bytes
     compulsory = (p.m * p.k + p.n * p.k) * p.batch * eb
-    out = p.m * p.n * p.batch * (p.d.element_bytes + (p.c.element_bytes if p.uses_c else 0))
+    out = float(p.m * p.n * p.batch * (p.d.element_bytes + (p.c.element_bytes if p.uses_c else 0)))
     usable = L2_USABLE * t.profile.l2_bytes
     if compulsory / max(1, p.batch) <= usable:
         return (
-            np.full(t.rows, float(compulsory + out)),
-            np.full(t.rows, 8, dtype=np.int64),
-            np.ones(t.rows, dtype=np.bool_),
+            np.full(t.rows, float(compulsory)),
+            out,
+            np.full(t.rows, USUAL_RASTER.group, dtype=np.int64),
+            np.full(t.rows, USUAL_RASTER.order == "along_m"),
         )
     cluster_m, cluster_n = t.tile_m * t.cluster_x, t.tile_n * t.cluster_y
     key = ((cluster_m * 8192 + cluster_n) * 4096 + np.minimum(resident, 4095)) * 2 + t.swap
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     cm, cn, wave, swap = cluster_m[first], cluster_n[first], np.maximum(1, resident[first]), t.swap[first]
     extent_m, extent_n = np.where(swap, p.n, p.m), np.where(swap, p.m, p.n)
-    best = np.full(len(first), np.inf)
-    group_of = np.full(len(first), 8, dtype=np.int64)
-    along_m_of = np.ones(len(first), dtype=np.bool_)
-    for along_m in (True, False):
+    found: list[tuple[Floats, bool, int]] = []
+    usual = (USUAL_RASTER.order == "along_m", USUAL_RASTER.group)
+    others = [(along_m, group) for along_m in (True, False) for group in RASTER_GROUPS if (along_m, group) != usual]
+    for along_m, group in [usual, *others]:
         tall, wide = (cm, cn) if along_m else (cn, cm)
         across, along = (extent_m, extent_n) if along_m else (extent_n, extent_m)
-        for group in RASTER_GROUPS:
-            band = np.minimum(across, group * tall) * p.k * eb
-            columns = np.maximum(1, wave // group)
-            streamed = np.minimum(along, columns * wide) * p.k * eb
-            bands = ceil_div(across, group * tall)
-            waves = ceil_div(ceil_div(along, wide), columns)
-            kept_band = np.where(band + streamed <= usable, 1, waves)
-            kept_stream = np.where(along * p.k * eb + band <= usable, 1, bands)
-            bytes_ = (across * p.k * eb * kept_band + along * p.k * eb * kept_stream) * float(p.batch)
-            better = bytes_ < best * 0.999
-            best = np.where(better, bytes_, best)
-            group_of = np.where(better, group, group_of)
-            along_m_of = np.where(better, along_m, along_m_of)
-    return (best + out)[inverse], group_of[inverse], along_m_of[inverse]
+        band = np.minimum(across, group * tall) * p.k * eb
+        columns = np.maximum(1, wave // group)
+        streamed = np.minimum(along, columns * wide) * p.k * eb
+        bands = ceil_div(across, group * tall)
+        waves = ceil_div(ceil_div(along, wide), columns)
+        kept_band = np.where(band + streamed <= usable, 1, waves)
+        kept_stream = np.where(along * p.k * eb + band <= usable, 1, bands)
+        bytes_ = (across * p.k * eb * kept_band + along * p.k * eb * kept_stream) * float(p.batch)
+        found.append((bytes_, along_m, group))
+    table = np.stack([bytes_ for bytes_, _, _ in found])
+    best = np.argmin(table, axis=0)
+    spared = table[best, np.arange(table.shape[1])] < table[0] * CLEAR_GAIN
+    pick = np.where(spared, best, 0)[inverse]
+    pick = np.where(table[0][inverse] < HARMLESS * harmless, 0, pick)
+    groups = np.array([group for _, _, group in found], dtype=np.int64)
+    along = np.array([along_m for _, along_m, _ in found], dtype=np.bool_)
+    return table[pick, inverse], out, groups[pick], along[pick]
 
 
 def raster_of(costs: Costs, i: int) -> Raster:
@@ -375,16 +493,17 @@ def _extent_reasons(
     p: GemmProblem,
     t: Table,
     resident: Ints,
+    available: Ints,
     tiles_m: Ints,
     tiles_n: Ints,
     all_steps: Ints,
-    clusters: Ints,
+    planned: Ints,
 ) -> tuple[Ints, tuple[Violation, ...]]:
     """The static reasons, joined by those that need the problem's extents, the constraints or the residency."""
     reason = t.reason.copy()
     reasons = list(t.reasons)
     limit = p.constraints.max_cluster_size
-    for violation, broken in _clauses(p, t, resident, tiles_m, tiles_n, all_steps, clusters, limit):
+    for violation, broken in _clauses(p, t, resident, available, tiles_m, tiles_n, all_steps, planned, limit):
         hit = broken & (reason == LEGAL)
         if hit.any():
             reason[hit] = len(reasons)
@@ -396,10 +515,11 @@ def _clauses(
     p: GemmProblem,
     t: Table,
     resident: Ints,
+    available: Ints,
     tiles_m: Ints,
     tiles_n: Ints,
     all_steps: Ints,
-    clusters: Ints,
+    planned: Ints,
     limit: int,
 ) -> list[tuple[Violation, Bools]]:
     profile, cluster = t.profile, t.forced[0]
@@ -427,6 +547,10 @@ def _clauses(
         found.append((Violation("SM_BUDGET_CLUSTER", text, {"sm_budget": budget}), t.size > budget))
     text = f"no cluster of this size is resident on {profile.title} with this footprint"
     found.append((Violation("ZERO_ACTIVE_CLUSTERS", text, {"max_active_clusters": 0}), resident <= 0))
+    if p.shared_gpu.busy_sms > 0:
+        held = p.shared_gpu.busy_sms
+        text = f"no cluster of this size fits beside other work that holds {held} of {profile.sms} SMs"
+        found.append((Violation("ZERO_ACTIVE_CLUSTERS", text, {"busy_sms": held}), available <= 0))
     if cluster is None:
         pair_alone = (t.mma_ctas == 2) & (t.cluster_x == 2)
         wide = ((t.cluster_x > tiles_m) & ~(pair_alone & (t.forced[4] == 2))) | (t.cluster_y > tiles_n)
@@ -448,7 +572,7 @@ def _clauses(
     text = "split-K is for one-tile and static schedules"
     dynamic = (t.split > 1) & ((t.schedule == TICKET) | (t.schedule == CLC))
     found.append((Violation("SPLIT_K_SCHEDULE", text), dynamic))
-    in_x = clusters * t.cluster_x
+    in_x = planned * t.cluster_x
     text = "the grid's x dimension is above 2^31 - 1"
     found.append((Violation("GRID_DIM_LIMIT", text, {"limit": 2**31 - 1}), in_x > 2**31 - 1))
     return found

@@ -131,7 +131,17 @@ def violations(p: GemmProblem, c: Candidate) -> list[Violation]:
                 "SPLIT_K_SCHEDULE", "split-K runs one tile per CTA or static persistent", {"split_k": c.work.split_k}
             )
         )
-    if ELEMENT_BYTES[p.a.dtype] == 4 and "m" in (p.a.major,):
+    ring, partial = c.stages * sum(stage_bytes(p, c)), tile_m * tile_n * 4
+    if c.cluster[2] > 1 and partial > ring:
+        found.append(
+            Violation(
+                "SPLIT_K_RING",
+                f"{partial} bytes of partial sums are left in the ring's memory, which has {ring}: more stages or a "
+                f"smaller tile",
+                {"partial_bytes": partial, "ring_bytes": ring},
+            )
+        )
+    if ELEMENT_BYTES[p.a.dtype] == 4 and p.a.major == "m":
         found.append(
             Violation(
                 "TF32_MAJOR", "tf32 operands are K-major here: the 32-byte swizzle atom is not built", {"operand": "A"}
@@ -224,7 +234,34 @@ def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
                 failure="a slow warp reads the next response: warps disagree on the tile",
             ),
         ]
-    return rows
+    return rows + _cluster_rows(c)
+
+
+def _cluster_rows(c: Candidate) -> list[BarrierRow]:
+    """barrier.cluster: every thread of every CTA arrives."""
+    size, pair, slices = c.cluster_size, c.work.mma_ctas == 2, c.cluster[2]
+    if size == 1:
+        return []
+    when = {"start": (1, "once, before the first remote access" + (" and the pair's tensor memory allocation" * pair))}
+    if slices > 1:
+        text = "three times a tile: every ring is idle; all partial sums have arrived; all of them are read"
+        when["partials"] = (3, text)
+    if pair:
+        when["tmem_release"] = (1, "once, before the pair's tensor memory is released")
+    when["exit"] = (1, "once, before every thread's exit")
+    return [
+        BarrierRow(
+            name=name,
+            scope="cluster",
+            count=count,
+            arrivals=c.threads * size,
+            arrivals_from=f"{c.threads} threads x {size} CTAs (barrier.cluster)",
+            tx_bytes=0,
+            phases=phases,
+            failure="memory of a CTA is used before it runs or after it has gone",
+        )
+        for name, (count, phases) in when.items()
+    ]
 
 
 def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:

@@ -140,6 +140,7 @@ class Table:
     swap: Bools
     schedule: Ints
     stages: Ints
+    shares_sm: Bools  # fewer stages than fit, so that two CTAs share an SM
     threads: Ints
     footprint: Ints
     smem_bytes: Ints
@@ -147,10 +148,10 @@ class Table:
     registers: Ints
     ctas_per_sm: Ints
     resident: Ints  # clusters that are resident at once, by the formula
+    reach: Ints  # SMs that clusters of this size can use
     reason: Ints
     reasons: tuple[Violation, ...]
     simplicity: Ints  # the tie rule: smaller is simpler
-    shape: Ints  # rows that share everything but the schedule have one number
 
     @property
     def rows(self) -> int:
@@ -182,15 +183,6 @@ def smem_limit(family: Family, profile: DeviceProfile) -> int:
     if family == "portable":
         return min(PORTABLE_SMEM_BYTES, profile.smem_per_block_bytes)
     return profile.smem_per_block_bytes
-
-
-def free_clusters(profile: DeviceProfile, ctas: int, size: int, busy_sms: int) -> int:
-    """Clusters that run at once while other work holds `busy_sms` SMs, spread over the groups by size."""
-    from advisor.simulation import late_starts
-
-    if busy_sms <= 0:
-        return sum(clusters_by_group(profile, ctas, size))
-    return int((late_starts(profile, ctas, size, busy_sms, 1.0) == 0.0).sum())
 
 
 def make_of(p: GemmProblem) -> tuple[Any, ...]:
@@ -275,26 +267,36 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     module = module_of(family)
     eb = p.a.element_bytes
     span = span_of(family, forced, eb)
-    counts = (len(span.tiles), len(span.clusters), len(span.splits), len(span.swaps), len(span.schedules))
-    i_tile, i_cluster, i_split, i_swap, i_schedule = (axis.ravel() for axis in np.indices(counts))
+    modes = split_modes(span)
+    parts = _parts(p, module, family, profile, span, forced[3])
+
+    counts = (len(span.tiles), len(span.clusters), len(span.splits), len(span.swaps), len(span.schedules), 2)
+    i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth = (axis.ravel() for axis in np.indices(counts))
+    mode = np.array([modes.index(_split_mode(each)) for each in span.splits], dtype=np.int64)[i_split]
+    part = (((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * len(modes) + mode) * 2 + i_depth
+    there = parts.numbers[part, 0] > 0  # most parts have one count of stages
+    if forced[0] is None:  # what no machine has is not worth a row; an override may ask for it
+        sizes = np.array([x * y for x, y in span.clusters])[i_cluster] * np.array([z for z, _ in span.splits])[i_split]
+        there &= sizes <= MAX_CLUSTER
+    i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth, part = (
+        axis[there] for axis in (i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth, part)
+    )
 
     tiles = np.array([(t.m, t.n, t.mma_ctas, t.threads, t.k_bytes // eb) for t in span.tiles], dtype=np.int64)[i_tile]
     clusters = np.array(span.clusters, dtype=np.int64)[i_cluster]
     splits = np.array(span.splits, dtype=np.int64)[i_split]
     swap = np.array(span.swaps, dtype=np.bool_)[i_swap]
     schedule = np.array([SCHEDULE_RANK[each] for each in span.schedules], dtype=np.int64)[i_schedule]
-
-    parts = _parts(p, module, family, profile, span, forced[3])
-    modes = split_modes(span)
-    mode = np.array([modes.index(_split_mode(each)) for each in span.splits], dtype=np.int64)[i_split]
-    part = ((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * len(modes) + mode
     stages, smem, tmem, registers = (parts.numbers[part, column] for column in range(4))
     reasons, reason = list(parts.reasons), parts.reason[part].copy()
-    _cluster_reasons(p, module, family, profile, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule))
+    _cluster_reasons(
+        p, module, family, profile, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule), stages
+    )
 
     size = clusters[:, 0] * clusters[:, 1] * splits[:, 0]
     fit = _ctas_per_sm(profile, tiles[:, 3], registers, smem, tmem)
     resident = _resident(profile, fit, size)
+    reach = _resident(profile, np.ones_like(size), size) * size
     order = ((schedule * 2 + tiles[:, 2] - 1) * 64 + np.minimum(size, 63)) * 64 + np.minimum(splits[:, 1], 63)
     return Table(
         family=family,
@@ -312,6 +314,7 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
         swap=swap,
         schedule=schedule,
         stages=stages,
+        shares_sm=i_depth == 1,
         threads=tiles[:, 3],
         footprint=part,
         smem_bytes=smem,
@@ -319,16 +322,16 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
         registers=registers,
         ctas_per_sm=fit,
         resident=resident,
+        reach=reach,
         reason=reason,
         reasons=tuple(reasons),
         simplicity=order * 2 + swap,
-        shape=np.arange(len(size), dtype=np.int64) // counts[-1],
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    numbers: Ints  # [part, (stages, dynamic SMEM, TMEM columns, registers)]
+    numbers: Ints  # [part, (stages, dynamic SMEM, TMEM columns, registers)]; zeros where a part is not there
     reason: Ints
     reasons: tuple[Violation, ...]
 
@@ -341,7 +344,8 @@ def _parts(
     span: Span,
     forced_stages: int | None,
 ) -> _Parts:
-    """Footprint and family limits of every (tile, swap, schedule, way to split K)."""
+    """Footprint and family limits of every (tile, swap, schedule, way to split K), twice: with as many stages as fit,
+    and, where that is another number, with the most that let two CTAs share an SM."""
     limit = smem_limit(family, profile)
     numbers, reason = [], []
     reasons: list[Violation] = []
@@ -357,12 +361,19 @@ def _parts(
             threads=tile.threads,
             work=GemmWork(mma_ctas=tile.mma_ctas, multicast_b=tile.mma_ctas, split_k=slices, swap_ab=swap),
         )
-        chosen, taken = _deepest(p, module, base, span.stages, limit, forced_stages)
-        numbers.append((chosen.stages, taken.dynamic_smem_bytes, taken.tmem_columns, taken.registers))
-        found = module.violations(p, replace(chosen, schedule="one_tile"))
-        if not found:
-            found = _fits(chosen, taken, limit, profile)
-        reason.append(_index(reasons, found[0]) if found else LEGAL)
+        deepest = _deepest(p, module, base, span.stages, limit, forced_stages)
+        shared = None if forced_stages else _sharing(p, module, *deepest, span.stages[0], profile)
+        for found in (deepest, shared):
+            if found is None:
+                numbers.append((0, 0, 0, 0))
+                reason.append(LEGAL)
+                continue
+            chosen, taken = found
+            numbers.append((chosen.stages, taken.dynamic_smem_bytes, taken.tmem_columns, taken.registers))
+            broken = module.violations(p, replace(chosen, schedule="one_tile"))
+            if not broken:
+                broken = _fits(chosen, taken, limit, profile)
+            reason.append(_index(reasons, broken[0]) if broken else LEGAL)
     return _Parts(np.array(numbers, dtype=np.int64), np.array(reason, dtype=np.int64), tuple(reasons))
 
 
@@ -388,6 +399,26 @@ def _deepest(
         if taken.dynamic_smem_bytes <= limit:
             return deeper, taken
     return base, fewest
+
+
+def _sharing(
+    p: GemmProblem, module: FamilyModule, deepest: Candidate, taken: Resources, fewest: int, profile: DeviceProfile
+) -> tuple[Candidate, Resources] | None:
+    """The most stages that let two CTAs share an SM; None where the deepest ring does, or no ring can: threads,
+    registers and tensor memory have to allow two as well."""
+
+    def fit(r: Resources) -> int:
+        ctas = ctas_per_sm(profile, r.threads, r.registers, r.static_smem_bytes + r.dynamic_smem_bytes)
+        return min(ctas, profile.tmem_columns // r.tmem_columns) if r.tmem_columns and profile.tmem_columns else ctas
+
+    if fit(taken) >= 2 or fit(replace(taken, dynamic_smem_bytes=0)) < 2:
+        return None
+    for stages in range(deepest.stages - 1, fewest - 1, -1):
+        shallower = replace(deepest, stages=stages)
+        found = module.resources(p, shallower)
+        if fit(found) >= 2:
+            return shallower, found
+    return None
 
 
 def _fits(c: Candidate, taken: Resources, limit: int, profile: DeviceProfile) -> list[Violation]:
@@ -447,25 +478,30 @@ def _cluster_reasons(
     reasons: list[Violation],
     reason: Ints,
     axes: tuple[Ints, Ints, Ints, Ints],
+    stages: Ints,
 ) -> None:
-    """Family limits of every (CTAs per MMA, cluster, split, schedule), asked with a tile that the family takes."""
+    """Family limits of every (CTAs per MMA, cluster, split, schedule), asked with a tile that the family takes and
+    the stages of its row."""
     i_tile, i_cluster, i_split, i_schedule = axes
     mma = np.array([tile.mma_ctas for tile in span.tiles], dtype=np.int64)[i_tile]
     for kind in sorted({tile.mma_ctas for tile in span.tiles}):
         rows = (mma == kind) & (reason == LEGAL)
         if not rows.any():
             continue
-        tile = span.tiles[int(i_tile[int(np.argmax(rows))])]
+        first = int(np.argmax(rows))
+        tile = span.tiles[int(i_tile[first])]
         verdict = np.full((len(span.clusters), len(span.splits), len(span.schedules)), LEGAL, dtype=np.int64)
         for (i, (x, y)), (j, (z, split)), (k, schedule) in itertools.product(
             enumerate(span.clusters), enumerate(span.splits), enumerate(span.schedules)
         ):
+            if x * y * z > MAX_CLUSTER and family != "portable":
+                continue  # what no machine has is the machine's to refuse, and to step down from
             c = Candidate(
                 family=family,
                 cluster=(x, y, z),
                 schedule=schedule,
                 tile=(tile.m, tile.n, tile.k_bytes // p.a.element_bytes),
-                stages=span.stages[0],
+                stages=int(stages[first]),
                 threads=tile.threads,
                 work=GemmWork(mma_ctas=kind, multicast_a=y, multicast_b=x, split_k=split),
             )

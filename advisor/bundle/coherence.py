@@ -1,0 +1,147 @@
+"""Whether launch.json holds together: every name that it uses is there, and every expression is of the language.
+
+A bundle comes from anywhere. Its schema says which keys launch.json has; that a rung runs a kernel that exists, or that
+an image lies inside build/, is checked here, once, where a bundle is read, so that nobody behind has to.
+Imports `expressions`, `headers`, `records` and `errors`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from advisor.bundle.expressions import is_condition, names_in, queries_in
+from advisor.bundle.headers import headers_of, include_closure
+from advisor.errors import BundleError, Where
+from advisor.records.launch import Kernel, Launch, Param, PtrParam, ScalarParam, ScratchParam, TensorMapParam
+
+DEVICE_NAMES = ("num_sms", "sm_budget", "max_active_clusters")
+MAX_BLOCK_THREADS = 1024
+MAX_CLUSTER_SIZE = 16
+FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MACRO = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ONE_LINE = re.compile(r"[ -~]*")
+_TARGET = re.compile(r"sm_[0-9]{2,3}[af]?")
+_IMAGE = re.compile(r"build/[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*\.cubin")
+
+
+def check_launch(launch: Launch, files: Mapping[str, str], folder: Path) -> None:
+    """Raises BundleError BUNDLE_LAUNCH with the first thing in `launch` that does not fit, and EXPRESSION_INVALID for
+    text that is not of the language. `files` are the bundle's, by path."""
+    for fault in _faults(launch, files):
+        raise BundleError(
+            "BUNDLE_LAUNCH",
+            f"launch.json does not hold together: {fault}",
+            fix="generate the bundle again",
+            where=Where(str(folder / "launch.json")),
+            numbers={"fault": fault},
+        )
+
+
+def _faults(launch: Launch, files: Mapping[str, str]) -> Iterator[str]:
+    ids = [kernel.id for kernel in launch.kernels]
+    runs = [*ids, *launch.sequences]
+    arguments = [each.name for each in launch.arguments]
+    named = (("the bundle", [launch.name]), ("a kernel or sequence", runs), ("an argument", arguments))
+    for what, names in (*named, ("a buffer", list(launch.buffers))):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                yield f"{name!r} is no name for {what}"
+            if names.count(name) > 1:
+                yield f"{name!r} names {what} more than once"
+    for name in sorted(set(arguments) & set(DEVICE_NAMES)):
+        yield f"the argument {name!r} has the name of a number that the device answers"
+    if not launch.kernels or not launch.ladder:
+        yield "it has no kernel, or no rung that runs one"
+    images = [path for kernel in launch.kernels for path in kernel.images.values()]
+    for path in sorted({each for each in images if images.count(each) > 1}):
+        yield f"the image {path!r} belongs to more than one kernel or target"
+    numbers = {each.name for each in launch.arguments if each.type == "i64"} | set(DEVICE_NAMES)
+    for kernel in launch.kernels:
+        yield from (f"{kernel.id}: {fault}" for fault in _kernel_faults(launch, kernel, numbers, files))
+    for name, buffer in launch.buffers.items():
+        yield from (f"buffer {name}: {fault}" for fault in _value_faults(buffer.shape, numbers))
+    for name, kernels in launch.sequences.items():
+        if not kernels or not set(kernels) <= set(ids):
+            yield f"the sequence {name!r} runs {kernels}, which are not all kernels"
+    for rung in launch.ladder:
+        yield from (f"rung {rung.run}: {fault}" for fault in _rung_faults(launch, rung.run, rung.when, runs, ids))
+
+
+def _kernel_faults(launch: Launch, kernel: Kernel, numbers: set[str], files: Mapping[str, str]) -> Iterator[str]:
+    if kernel.source not in files:
+        yield f"its source {kernel.source!r} is not in the bundle"
+        return
+    try:
+        include_closure(files[kernel.source], headers_of(files).__getitem__)
+    except KeyError as error:
+        yield f"{kernel.source} includes {error.args[0]!r}, which is not in the bundle"
+    if not _NAME.fullmatch(kernel.entry):
+        yield f"the entry {kernel.entry!r} is no name of a function"
+    if not kernel.images:
+        yield "it has no image"
+    for target, path in kernel.images.items():
+        if not _TARGET.fullmatch(target) or not _IMAGE.fullmatch(path):
+            yield f"the image {path!r} for {target!r} is not a cubin of build/ for a target like sm_90a"
+    for macro, value in kernel.defines.items():
+        if not _MACRO.fullmatch(macro) or not _ONE_LINE.fullmatch(str(value)):
+            yield f"{macro!r} = {value!r} is not one macro definition"
+    if min(kernel.block) < 1 or math.prod(kernel.block) > MAX_BLOCK_THREADS:
+        yield f"a block of {list(kernel.block)} threads, at most {MAX_BLOCK_THREADS} are launched"
+    if min(kernel.cluster) < 1 or math.prod(kernel.cluster) > MAX_CLUSTER_SIZE:
+        yield f"a cluster of {list(kernel.cluster)}, at most {MAX_CLUSTER_SIZE} CTAs share one"
+    yield from _value_faults([*kernel.grid_blocks, kernel.dynamic_smem_bytes], numbers)
+    for param in kernel.params:
+        yield from (f"parameter {param.name}: {fault}" for fault in _param_faults(launch, param, numbers))
+
+
+def _param_faults(launch: Launch, param: Param, numbers: set[str]) -> Iterator[str]:
+    if (
+        isinstance(param, (TensorMapParam, PtrParam))
+        and param.buffer is not None
+        and param.buffer not in launch.buffers
+    ):
+        yield f"there is no buffer {param.buffer!r}"
+    if isinstance(param, TensorMapParam):
+        yield from _value_faults([*param.global_dim, *param.global_stride_bytes], numbers)
+    elif isinstance(param, PtrParam):
+        yield from _value_faults([param.offset_bytes], numbers)
+    elif isinstance(param, ScratchParam):
+        if param.align < 1 or param.align & (param.align - 1):
+            yield f"an alignment of {param.align} is not a power of two"
+        yield from _value_faults([param.bytes], numbers)
+    elif isinstance(param, ScalarParam) and param.kind in FLOAT_TYPES:
+        if isinstance(param.value, str) and param.value not in {each.name for each in launch.arguments}:
+            yield f"{param.value!r} is not an argument"
+    elif isinstance(param.value, float):
+        yield f"{param.value} is not an integer expression"
+    else:
+        yield from _value_faults([param.value], numbers)
+
+
+def _rung_faults(launch: Launch, run: str, when: str, runs: list[str], ids: list[str]) -> Iterator[str]:
+    if run not in runs:
+        yield "there is no such kernel or sequence"
+    if not is_condition(when):
+        yield f"{when!r} is not a condition"
+    arguments = {each.name for each in launch.arguments if each.type == "i64"}
+    for name in sorted(names_in(when) - arguments - {"num_sms", "sm_budget"}):
+        yield f"its condition uses {name!r}, which has no value"
+    for query, name in sorted(queries_in(when)):
+        if name not in (launch.buffers if query == "aligned" else ids):
+            yield f"its condition asks {query}({name!r}), and there is none"
+
+
+def _value_faults(values: Iterable[str | int], numbers: set[str]) -> Iterator[str]:
+    """Of expressions that give a number."""
+    for value in values:
+        if is_condition(value):
+            yield f"{value!r} is a condition where a number belongs"
+        elif queries_in(value):
+            yield f"{value!r} asks what only a rung's condition may ask"
+        elif unknown := sorted(names_in(value) - numbers):
+            yield f"{value!r} uses {unknown[0]!r}, which has no value"

@@ -1,0 +1,152 @@
+"""What single steps say, against what the rest of the house does."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.codegen.twins import twins
+from advisor.planner import step2_mapping
+from advisor.planner.context import kernel_id
+from advisor.planner.step9_fallback import rung_kernels
+from advisor.records.candidate import Candidate, GemmWork, Raster, Resources
+from advisor.records.rows import TileMap
+
+
+def candidates():
+    shapes = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 4, 1), (16, 1, 1), (1, 1, 8), (2, 2, 4), (4, 4, 1)]
+    for x, y, z in shapes:
+        for schedule in ("one_tile", "static", "ticket", "clc"):
+            for pair in (1, 2) if x % 2 == 0 else (1,):
+                yield Candidate(
+                    family="sm100" if pair == 2 or schedule == "clc" else "sm90",
+                    cluster=(x, y, z),
+                    schedule=schedule,
+                    tile=(128, 256, 64),
+                    stages=4,
+                    threads=256,
+                    work=GemmWork(mma_ctas=pair, multicast_a=y, multicast_b=x, split_k=z),
+                )
+
+
+@pytest.mark.parametrize("chosen", list(candidates()), ids=lambda c: f"{kernel_id(c)}-{c.work.mma_ctas}")
+def test_the_ladder_lists_the_kernels_that_a_bundle_builds(chosen):
+    assert rung_kernels(chosen) == [twin.candidate for twin in twins(chosen)]
+
+
+class _Facts:
+    """As much of a plan's facts as the offsets need."""
+
+    def __init__(self, raster: Raster, clusters: tuple[int, int, int], split: int) -> None:
+        candidate = Candidate(
+            "sm90", (2, 1, 1), "static", (128, 256, 64), 4, 384, GemmWork(multicast_b=2, split_k=split, raster=raster)
+        )
+        self.top = self
+        self.candidate = candidate
+        self.tiles = TileMap((1, 1, 1), (1, 1, 1), clusters, 8, 1.0)
+        self.resources = Resources(384, 168, 0, 0, 0)
+
+
+@pytest.mark.parametrize("order", ["along_m", "along_n"])
+@pytest.mark.parametrize("group", [1, 3, 8])
+@pytest.mark.parametrize(("clusters", "split"), [((5, 7, 2), 1), ((9, 4, 6), 3), ((1, 1, 1), 1)])
+def test_offsets_visit_every_cluster_tile_once_in_bands(order, group, clusters, split):
+    facts = _Facts(Raster(order, group), clusters, split)
+    across, along, layers = clusters
+    rows = [step2_mapping._offsets(facts, index) for index in range(across * along * layers)]
+    assert len({tuple(row[1:5]) for row in rows}) == len(rows)
+    for _, m, n, batch, slice_, row, column in rows:
+        assert (row, column) == (m * 256, n * 256)
+        assert m < across
+        assert n < along
+        assert (batch, slice_) < (layers // split, split)
+    fast = 1 if order == "along_m" else 2
+    first_band = rows[: min(group, clusters[fast - 1])]
+    assert [row[fast] for row in first_band] == list(range(len(first_band)))
+
+
+def step(plan, number):
+    return plan.steps[number - 1]
+
+
+def test_a_pair_shares_b_and_multicasts_nothing(plan_for):
+    plan = plan_for("b200", m=8192, n=8192, k=8192)
+    assert plan.choice.work.mma_ctas == 2
+    assert (plan.choice.work.multicast.a, plan.choice.work.multicast.b) == (1, 2)
+    sharing = step(plan, 3)
+    assert "each CTA loads half" in sharing.decisions[0].choice
+    assert "multicast" not in sharing.decisions[0].choice
+    rows = {row[0]: row for row in sharing.artifact["buffers"]["rows"]}
+    assert rows["B"][4] == "none"
+    assert "peer" in rows["B"][2]
+    assert rows["D"][3] == 128 * 256 * 2
+
+
+def test_clusters_that_multicast_name_their_masks(plan_for):
+    plan = plan_for("h200", m=4096, n=4096, k=4096, overrides={"cluster": [2, 4, 1]})
+    rows = {row[0]: row for row in step(plan, 3).artifact["buffers"]["rows"]}
+    assert "0x0055 for rank 0" in rows["A"][4]  # along y: ranks 0, 2, 4, 6
+    assert "0x0003 for rank 0" in rows["B"][4]
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [("bf16", "TMA store"), ("fp32", "ordinary stores")])
+def test_the_way_of_d_out_is_the_kernels_own(plan_for, dtype, stored):
+    plan = plan_for("h200", m=4096, n=4096, k=4096, d={"dtype": dtype})
+    row = next(each for each in step(plan, 3).artifact["buffers"]["rows"] if each[0] == "D")
+    assert stored in row[2]
+    assert row[3] == plan.choice.tile.cta[0] * plan.choice.tile.cta[1] * (2 if dtype == "bf16" else 4)
+    operands = "A, B and D" if dtype == "bf16" else "A and B"
+    assert operands in plan.choice.trigger
+
+
+def test_sms_that_a_cluster_size_cannot_reach_are_named_with_what_is_not_planned(plan_for):
+    plan = plan_for("b200", m=8192, n=8192, k=8192, overrides={"cluster": [4, 2, 1]})
+    artifact = step(plan, 4).artifact
+    assert artifact["sms_left_over"] == 28
+    assert "none planned: 28 SMs" in artifact["preferred_cluster"]
+    assert plan.choice.work.preferred_cluster is None
+    two = step(plan_for("b200", m=8192, n=8192, k=8192), 4).artifact
+    assert two["sms_left_over"] == 0
+    assert two["preferred_cluster"].startswith("none: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "schedule", "rows"),
+    [("b200", "static", 3), ("b200", "one_tile", 2), ("b200", "clc", 7), ("h200", "ticket", 6), ("h200", "static", 3)],
+)
+def test_every_schedule_says_how_the_next_tile_is_found(plan_for, target, schedule, rows):
+    plan = plan_for(target, m=4096, n=4096, k=4096, overrides={"schedule": schedule})
+    clc = step(plan, 7)
+    assert len(clc.artifact["protocol"]["rows"]) == rows
+    assert ("arrivals" in clc.artifact) == (schedule in ("clc", "ticket"))
+    assert ("unused_clc_protocol" in clc.artifact) == (target == "b200" and schedule != "clc")
+    if schedule == "clc":
+        arrivals = {row[0]: row for row in clc.artifact["arrivals"]["rows"]}
+        assert arrivals["clc_full"][4] == 16
+    if target == "h200":
+        words = " ".join(each.text for each in clc.decisions[0].because)
+        assert ("no Cluster Launch Control" in words) == (schedule != "ticket")
+
+
+def test_stages_are_a_decision_with_the_other_count_beside_it(plan_for):
+    plan = plan_for("h200", m=4096, n=4096, k=4096, overrides={"tile": [64, 64, 64]})
+    question = next(each for each in step(plan, 2).decisions if each.question == "How many stages?")
+    assert question.choice == str(plan.choice.stages)
+    assert question.rejected[0].margin is not None
+    large = plan_for("b200", m=4096, n=4096, k=4096)
+    refused = next(each for each in step(large, 2).decisions if each.question == "How many stages?").rejected[0]
+    assert refused.code == "REGISTERS_OVER_BUDGET"
+    assert refused.numbers["registers"] == 2 * 256 * 168
+
+
+def test_margins_of_skewed_problems_compare_like_with_like(plan_for):
+    plan = plan_for("h200", m=8192, n=8192, k=1024, assume={"tile_cost_cv": 0.5, "seed": 7})
+    margins = [
+        each.margin
+        for one in plan.steps
+        for decision in one.decisions
+        for each in decision.rejected
+        if each.margin is not None
+    ]
+    assert margins
+    assert min(margins) >= -0.015
+    assert all(each.margin >= -0.015 for each in plan.alternatives)

@@ -23,6 +23,7 @@ from advisor.emulator.floating import (
 from advisor.emulator.formats import (
     BF16,
     F16,
+    F32,
     FORMATS,
     TF32,
     Bits,
@@ -258,14 +259,27 @@ def _float_to_float(word: Mnemonic, result: str, source: str, rounding: str) -> 
         return lambda a: as_real(a, source).view(np.uint64)
     if result == "f32":
         if source == "f64":
-            return lambda a: f32_bits(round_f32(a.view(np.float64), None, rounding))
+            return lambda a: _narrow_nan(f32_bits(round_f32(a.view(np.float64), None, rounding)), a, F32)
         if source == "bf16":
             return bf16_to_f32
         return lambda a: f32_bits(a.view(np.float16).astype(np.float32))
     if source == "f32" and rounding == "rn" and not finite:
         return f32_to_bf16 if result == "bf16" else f32_to_f16
     layout = FORMATS[result]
+    if source == "f64":
+        return lambda a: _narrow_nan(encode(a.view(np.float64), layout, rounding), a, layout)
     return lambda a: encode(as_real(a, source), layout, rounding, finite=finite)
+
+
+def _narrow_nan(codes: Bits, source: Bits, layout: Format) -> Bits:
+    """A NaN of f64 keeps its sign and the top of its payload, and becomes quiet: the one source that has this rule."""
+    nan = (source & np.uint64((1 << 63) - 1)) > np.uint64(0x7FF << 52)
+    if not np.count_nonzero(nan):
+        return codes
+    quiet = np.uint64(((1 << layout.bits - 1 - layout.mantissa) - 1) << layout.mantissa | 1 << layout.mantissa - 1)
+    payload = (source & np.uint64((1 << 52) - 1)) >> np.uint64(52 - layout.mantissa)
+    kept = source >> np.uint64(63) << np.uint64(layout.bits - 1) | quiet | payload
+    return np.where(nan, kept.astype(codes.dtype), codes)
 
 
 def f32_copy(bits: Bits) -> Bits:
@@ -282,6 +296,8 @@ def _to_tf32(word: Mnemonic) -> Operation | None:
     ):
         return None
     finite = word.has("satfinite")
+    if rounding == "rna":
+        return Operation(word.opcode, _rounded_away(finite), ("f32",), ("tf32",))
 
     def function(a: Bits) -> Bits:
         codes = encode(as_real(a, "f32"), TF32, rounding, finite=finite) << np.uint32(13)
@@ -291,6 +307,19 @@ def _to_tf32(word: Mnemonic) -> Operation | None:
         return codes
 
     return Operation(word.opcode, function, ("f32",), ("tf32",))
+
+
+def _rounded_away(finite: bool) -> Convert:
+    """`rna` as the compiler spells it for sm_90, which has no instruction for it: add half a step to what is finite,
+    cut; `.satfinite` takes one step off what is not finite then. A NaN whose payload is cut away becomes infinity."""
+    magnitude, infinity = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
+    kept, step = np.uint32(0xFFFFE000), np.uint32(0x2000)
+
+    def function(a: Bits) -> Bits:
+        codes: Bits = (a + np.where((a & magnitude) < infinity, step >> np.uint32(1), np.uint32(0))) & kept
+        return np.where((codes & magnitude) >= infinity, codes - step, codes) if finite else codes
+
+    return function
 
 
 # --- packed types -----------------------------------------------------------------------------------------------------

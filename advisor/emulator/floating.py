@@ -1,9 +1,10 @@
 """Floating-point arithmetic and comparison. Imports only its own room.
 
 f32, f16 and bf16 results are the exactly rounded ones, with the canonical NaN (0x7fffffff, 0x7fff). f64 keeps the
-payload of a NaN operand. `fma` rounds once: the product is exact in float64, and the sum is repaired where its own
-rounding would show. `.approx` instructions give the correctly rounded value of the function where the chip's table
-gives a value a few units away; they are marked `approximate`.
+payload of a NaN operand. `abs` and `neg` follow the same two rules: the chip adds -0 to the operand, with its sign
+changed on the way in, and a NaN's is not. `fma` rounds once: the product is exact in float64, and the sum is repaired
+where its own rounding would show. `.approx` instructions give the correctly rounded value of the function where the
+chip's table gives a value a few units away; they are marked `approximate`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 _CANONICAL_F32 = np.uint32(0x7FFFFFFF)
 _SIGN_F32 = np.uint32(0x80000000)
+F16_SMALLEST = 2.0**F16.smallest_exponent  # of the normal values
 
 
 # --- f32 --------------------------------------------------------------------------------------------------------------
@@ -540,7 +542,12 @@ def _half_function(word: Mnemonic, kind: str, lane: str) -> Operation | None:
     compute = _FUNCTIONS[word.root]
 
     def plain(a: Bits) -> Bits:
-        return encode(compute(as_real(a, lane)), BF16 if lane == "bf16" else F16)
+        values = compute(as_real(a, lane))
+        codes = encode(values, BF16 if lane == "bf16" else F16)
+        if word.root == "ex2" and lane == "f16":  # the chip cuts what it shifts out of a subnormal result
+            small = values < F16_SMALLEST
+            codes = np.where(small, encode(np.where(small, values, 0.0), F16, "rz"), codes)
+        return codes
 
     function = plain
     if word.has("ftz"):
@@ -588,20 +595,25 @@ def is_nan(bits: Bits, kind: str) -> Bits:
 
 
 def abs_neg(word: Mnemonic) -> Operation | None:
-    """The sign bit is cleared or turned, of a NaN too."""
+    """The sign bit is cleared or turned. A NaN becomes the canonical one; in f64 it keeps sign and payload, quiet."""
     kind = word.types[0] if len(word.types) == 1 else ""
     lane = PACKED.get(kind, kind)
     if lane not in _SIGN or not word.only(*(["ftz"] if lane in ("f32", "f16") else [])):
         return None
-    raw = unsigned(kind)
-    mask = 1 << _SIGN[lane] | (1 << 31 if kind in PACKED else 0)
-    operand = raw(mask if word.root == "neg" else mask ^ ((1 << 8 * raw(0).itemsize) - 1))
+    raw = unsigned(lane)
+    sign, canonical = raw(1 << _SIGN[lane]), raw(_CANONICAL[lane])
     ufunc: Any = np.bitwise_xor if word.root == "neg" else np.bitwise_and
-    function: Callable[..., Bits] = lambda a: ufunc(a, operand)  # noqa: E731
-    if word.has("ftz"):
-        flush = flush_f32 if lane == "f32" else pairwise(flush_half) if kind in PACKED else flush_half
-        return Operation(word.opcode, lambda a: ufunc(flush(a), operand), (kind,), (kind,))
-    return Operation(word.opcode, function, (kind,), (kind,))
+    operand = sign if word.root == "neg" else ~sign
+    flush: Callable[[Bits], Bits] = flush_f32 if lane == "f32" else flush_half
+
+    def function(a: Bits) -> Bits:
+        nan = is_nan(a, lane)
+        result: Bits = ufunc(flush(a) if word.has("ftz") else a, operand)
+        if not np.count_nonzero(nan):
+            return result
+        return np.where(nan, a | canonical if lane == "f64" else canonical, result)
+
+    return Operation(word.opcode, pairwise(function) if kind in PACKED else function, (kind,), (kind,))
 
 
 def copysign(word: Mnemonic) -> Operation | None:

@@ -1,6 +1,6 @@
 """Integer, logic, shift and bit instructions. Imports only its own room.
 
-Division by zero is defined by no document: the quotient is all ones and the remainder is the dividend here.
+Division by zero is defined by no document: quotient and remainder are all ones, as on sm_90.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def div_rem(word: Mnemonic) -> Operation | None:
         zero = right == 0
         safe = np.where(zero, right.dtype.type(1), right) if np.count_nonzero(zero) else right
         result = left // safe if quotient else left % safe
-        return np.where(zero, ones if quotient else left, result) if safe is not right else result
+        return np.where(zero, ones, result) if safe is not right else result
 
     if not is_signed(kind):
         return _binary(word, divide)
@@ -256,7 +256,7 @@ def div_rem(word: Mnemonic) -> Operation | None:
         result = divide(_magnitude(left, number), _magnitude(right, number))
         negative = ((left ^ right) if quotient else left).view(number) < 0
         result = np.where(negative, ~result + result.dtype.type(1), result)
-        return np.where(right == 0, ones if quotient else left, result)
+        return np.where(right == 0, ones, result)
 
     return _binary(word, divide_signed)
 

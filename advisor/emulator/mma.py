@@ -9,14 +9,15 @@ always exactly, and rounded once to the type of the accumulator. The result does
 them (the exponent of a product is the sum of its operands' exponents), cut towards zero `fraction_bits` below it, added
 exactly, and cut to `result_bits` of mantissa; an f16 result is rounded to nearest even. Blocks follow each other along
 K. The parameters for sm_90 are the published ones (Xie et al., "MMA-Sim", arXiv 2511.10909): 25 bits for 16-bit and
-tf32 operands, 13 for fp8 in wgmma, whose result keeps 13 bits too. Until golden data of a chip says otherwise they are
-an assumption. mma.sync of fp8 has no unit of its own on sm_90: the compiler widens its operands to f16.
+tf32 operands, 13 for fp8 in wgmma, whose result keeps 13 bits too. The outputs of an H200 that the tests keep agree in
+every bit. mma.sync of fp8 has no unit of its own on sm_90: the compiler widens its operands to f16 for two instructions
+that start from zero, and adds the accumulator afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -35,11 +36,15 @@ INTEGERS = frozenset({"s8", "u8", "s4", "u4"})
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """How a tensor core adds: `block` products at a time, `fraction_bits` kept, `result_bits` of mantissa."""
+    """How a tensor core adds: `block` products at a time, `fraction_bits` kept, `result_bits` of mantissa.
+
+    `widened`: byte operands that the compiler turns into f16, the first two of each four along K for one instruction
+    and the other two for a second; they start from zero, and a rounded addition of the accumulator follows."""
 
     block: int
     fraction_bits: int
     result_bits: int = 23
+    widened: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,10 @@ class Product:
     model: Accumulation = Accumulation(16, 25)
 
 
-def model_of(kind: str, *, warpgroup: bool) -> Accumulation:
-    """The accumulation of sm_90 for operands of `kind`."""
+def model_of(kind: str, *, warpgroup: bool, depth: int = 32) -> Accumulation:
+    """The accumulation of sm_90 for operands of `kind`; `depth` is the K of a `mma.sync`."""
     if kind in BYTE_FLOATS:
-        return Accumulation(32, 13, 13) if warpgroup else Accumulation(16, 25)
+        return Accumulation(32, 13, 13) if warpgroup else Accumulation(depth // 2, 25, widened=True)
     return Accumulation(8 if kind == "tf32" else 16, 25)
 
 
@@ -107,7 +112,7 @@ def _float_product(a: Bits, b: Bits, c: Bits | None, product: Product, numerics:
         total = total + start
     if numerics == "fp32":
         return _finished(total, product.d)
-    summed = _model_sum(left, right, start, product)
+    summed = (_widened_sum if product.model.widened else _model_sum)(left, right, start, product)
     return np.where(np.isfinite(total), summed, _finished(total, product.d))
 
 
@@ -115,6 +120,13 @@ def _exponents(values: Reals, smallest: int) -> NDArray[np.int64]:
     """Exponents as the format stores them: subnormals have the smallest, zeros none (far below every other)."""
     exponent = np.maximum(np.frexp(values)[1].astype(np.int64) - 1, smallest)
     return np.where(values == 0, np.int64(-100_000), exponent)
+
+
+def _widened_sum(left: Reals, right: Reals, start: Reals | None, product: Product) -> Bits:
+    depth = np.arange(left.shape[-1])
+    order = np.argsort(depth % 4 // 2, kind="stable")
+    codes = _model_sum(left[..., order], right[..., order, :], None, replace(product, a="f16", b="f16"))
+    return codes if start is None else _finished(as_real(codes, product.d) + start, product.d)
 
 
 def _model_sum(left: Reals, right: Reals, start: Reals | None, product: Product) -> Bits:
@@ -266,7 +278,7 @@ def warp_mma(opcode: str) -> WarpMma | None:
     if (tail and bits not in ("xor", "and")) or (a == "b1") != bool(bits) or (saturate and a not in INTEGERS):
         return None
     m, n, k = _numbers(shape)
-    model = model_of(a, warpgroup=False)
+    model = model_of(a, warpgroup=False, depth=k)
     operation: Literal["", "xor", "and"] = "xor" if bits == "xor" else "and" if bits else ""
     return WarpMma(opcode, m, n, k, Product(a, b, d, saturate, operation, model))
 

@@ -128,12 +128,19 @@ def test_floats_narrow_in_every_direction(result: str, source: str, rounding: st
     for value, found in zip(as_real(codes, source).tolist(), got.tolist(), strict=True):
         rational = exact.fraction(value)
         if value != value:
-            assert found == layout.nan
+            assert source == "f64" or found == layout.nan
         elif rational is not None:
             negative = bool(np.signbit(value))
             assert found == exact.code(rational, layout, rounding, zero_negative=negative), value
         else:
             assert found == layout.infinity | (1 << (layout.bits - 1) if value < 0 else 0)
+
+
+def test_a_nan_of_f64_keeps_sign_and_top_of_its_payload() -> None:
+    codes = np.array([0x7FF8000000000000, 0x7FF56B5449D6DC05, 0xFFF0000000000001], np.uint64)
+    assert run("cvt.rn.f32.f64", codes).tolist() == [0x7FC00000, 0x7FEB5AA2, 0xFFC00000]
+    assert run("cvt.rz.f16.f64", codes).tolist() == [0x7E00, 0x7F5A, 0xFE00]
+    assert run("cvt.rn.bf16.f64", codes).tolist() == [0x7FC0, 0x7FEB, 0xFFC0]
 
 
 def test_floats_widen_exactly() -> None:
@@ -170,6 +177,10 @@ def test_tf32_keeps_ten_bits() -> None:
                 assert found == exact.code(rational, FORMATS["tf32"], rounding, zero_negative=negative) << 13
     assert run("cvt.rn.relu.tf32.f32", f32([-1.0, 2.0])).tolist() == [0, 0x40000000]
     assert run("cvt.rna.satfinite.tf32.f32", f32([3e38 * 2]))[0] == 0x7F7FE000
+    odd = np.array([0x7FB9BCB7, 0xFFC00001, 0x7F800001, 0xFF800000, 0x7F7FF000], np.uint32)
+    cut = [0x7FB9A000, 0xFFC00000, 0x7F800000, 0xFF800000, 0x7F800000]
+    assert run("cvt.rna.tf32.f32", odd).tolist() == cut
+    assert run("cvt.rna.satfinite.tf32.f32", odd).tolist() == [each - 0x2000 for each in cut]
 
 
 def test_half_pairs_put_the_first_source_on_top() -> None:

@@ -238,6 +238,20 @@ def test_approximations_stay_within_the_documented_error_and_say_so() -> None:
     assert not plain.approximate
 
 
+def test_ex2_of_f16_cuts_subnormal_results_and_rounds_the_others() -> None:
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    found = operation("ex2.approx.f16x2")
+    assert found is not None
+    got = found.function(codes.astype(np.uint32)).astype(np.uint16)
+    powers = np.exp2(codes.view(np.float16).astype(np.float64))
+    small = powers < 2.0**-14
+    np.testing.assert_array_equal(got[small], np.floor(powers[small] * 2.0**24).astype(np.uint16))
+    usual = ~small & (powers < 65519)
+    np.testing.assert_array_equal(got[usual], powers[usual].astype(np.float16).view(np.uint16))
+    assert got[0x4C00] == 0x7C00
+    assert got[0x7C01] == got[0xFE00] == 0x7FFF
+
+
 def test_corner_cases_of_the_functions_follow_their_tables() -> None:
     corners = np.array([0xFF800000, 0x80000000, 0x00000000, 0x7F800000, 0x7FC00000], np.uint32)  # -inf -0 +0 +inf nan
     table = {
@@ -261,10 +275,14 @@ def test_approximate_division_flushes_the_reciprocal_of_a_huge_divisor() -> None
     assert run("div.approx.f32", f32([np.inf]), huge)[0] == NAN
 
 
-def test_sign_instructions_move_bits_alone() -> None:
-    nan = np.array([0xFFC01234], np.uint32)
-    assert run("neg.f32", nan)[0] == 0x7FC01234
-    assert run("abs.f32", nan)[0] == 0x7FC01234
+def test_sign_instructions_change_the_sign_of_all_but_a_nan() -> None:
+    for opcode in ("neg.f32", "abs.f32", "neg.ftz.f32", "abs.ftz.f32"):
+        assert run(opcode, np.array([0xFFC01234, 0x7F800001], np.uint32)).tolist() == [NAN, NAN], opcode
+    assert run("neg.f16x2", np.array([0x3C00FD00], np.uint32))[0] == 0xBC007FFF
+    assert run("abs.bf16", np.array([0xFF81, 0xFF80], np.uint16)).tolist() == [0x7FFF, 0x7F80]
+    signalling = np.array([0xFFF0000000000001], np.uint64)
+    assert run("neg.f64", signalling)[0] == run("abs.f64", signalling)[0] == 0xFFF8000000000001
+    assert run("neg.f32", np.array([1, 0], np.uint32)).tolist() == [0x80000001, 0x80000000]
     assert run("neg.ftz.f32", np.array([1], np.uint32))[0] == 0x80000000
     assert run("neg.bf16x2", np.array([0x3F803F80], np.uint32))[0] == 0xBF80BF80
     assert run("abs.f16x2", np.array([0xBC008000], np.uint32))[0] == 0x3C000000

@@ -1,26 +1,32 @@
 """The single-instruction cases: enough of them, well formed, and compared so that a wrong bit is named.
 
-The outputs of a chip are not here: `golden/make.py` writes them.
+`golden/make.py` has stored what an H200 gives; every case is held against that, and so is a wrong way to add.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from advisor.emulator import mma, wgmma
+from advisor.emulator.formats import Bits
+from advisor.emulator.mma import Accumulation, Numerics, Product, multiply_add
 from advisor.emulator.ptx.parser import parse
 from advisor.runtime import Device
 from advisor.runtime.driver import Api, initialise
 from tests.emulator.exact import f32
-from tests.emulator.golden.cases import Bound, all_cases
-from tests.emulator.golden.compare import beyond, differences, fingerprint, key
+from tests.emulator.golden.cases import ELEMENTS, Bound, all_cases, is_edge
+from tests.emulator.golden.compare import KEY_CHIP, beyond, differences, fingerprint, key
 from tests.emulator.golden.make import resolved, run_case
 from tests.runtime.fake_driver import FakeDriver
 
 CASES = all_cases()
+CHIP = Path(__file__).parent / "golden" / "h200.npz"
 
 
 def stored(path: Path, *, change: str = "") -> Path:
@@ -129,3 +135,64 @@ def test_bounds_count_units_across_zero_and_demand_the_same_nan() -> None:
     assert beyond(
         np.array([0x3C003C00], np.uint32), np.array([0x3C003D00], np.uint32), "f16x2", Bound(relative=0.1)
     ).all()
+
+
+# --- what the chip gave -----------------------------------------------------------------------------------------------
+
+
+def test_every_case_is_what_the_chip_gave() -> None:
+    assert differences(CHIP) == []
+
+
+def test_the_stored_outputs_are_those_of_the_cases_and_name_their_chip() -> None:
+    with np.load(CHIP) as stored_outputs:
+        assert set(stored_outputs) == {KEY_CHIP} | {key(case, name) for case in CASES for name in case.outputs}
+        assert str(stored_outputs[KEY_CHIP]).startswith("NVIDIA H200, driver ")
+
+
+def test_the_kept_elements_are_half_edges_where_there_are_as_many() -> None:
+    kept = {each.name: each for each in CASES}
+    for name, kinds in (("rem.u32", ("u32", "u32")), ("neg.f16", ("f16",)), ("fma.rn.f32", ("f32",) * 3)):
+        operands = list(kept[name].inputs.values())
+        edge = np.any([is_edge(codes, kind) for codes, kind in zip(operands, kinds, strict=True)], axis=0)
+        assert 40 < edge.sum() < ELEMENTS, name
+        assert len(edge) == ELEMENTS
+    assert is_edge(np.array([0x3C003C00, 0x3C00FE01, 0x80003C00], np.uint32), "f16x2").tolist() == [False, True, True]
+
+
+BLOCK, FINER, COARSER, SHORT, WHOLE = "half a block", "one bit more", "one bit less", "one bit shorter", "in one unit"
+ONE_CHANGE: dict[str, Callable[[Accumulation], Accumulation]] = {
+    BLOCK: lambda model: replace(model, block=model.block // 2),
+    FINER: lambda model: replace(model, fraction_bits=model.fraction_bits + 1),
+    COARSER: lambda model: replace(model, fraction_bits=model.fraction_bits - 1),
+    SHORT: lambda model: replace(model, result_bits=model.result_bits - 1),
+    WHOLE: lambda model: replace(model, widened=False),
+}
+# Another parameter gives another result somewhere in these cases: so many ways to add the chip's outputs rule out.
+RULED_OUT = {
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": (BLOCK, FINER, COARSER, SHORT),
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": (BLOCK, FINER, COARSER, SHORT),
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": (BLOCK, FINER, COARSER, SHORT),
+    "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32": (BLOCK, SHORT, WHOLE),
+    "mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e4m3.f32": (SHORT, WHOLE),
+    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16": (BLOCK, COARSER),
+    "wgmma/m64n64k16.f32.f16.f16/128B/K/K/+1+1": (BLOCK, FINER, COARSER, SHORT),
+    "wgmma/m64n64k16.f32.bf16.bf16/128B/K/K/+1+1": (BLOCK, FINER, COARSER, SHORT),
+    "wgmma/m64n64k8.f32.tf32.tf32/128B/K/K/+1+1": (BLOCK, FINER, COARSER, SHORT),
+    "wgmma/m64n64k32.f32.e4m3.e4m3/128B/K/K/+1+1": (BLOCK, FINER, COARSER, SHORT),
+    "wgmma/m64n64k32.f32.e5m2.e5m2/128B/K/K/+1+1": (BLOCK, FINER, COARSER, SHORT),
+    "wgmma/m64n128k32.f16.e4m3.e4m3/128B/K/K/+1+1": (BLOCK, FINER, COARSER),
+}
+
+
+@pytest.mark.parametrize(("name", "change"), [(name, each) for name, changes in RULED_OUT.items() for each in changes])
+def test_another_way_to_add_is_not_the_chips(name: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(each for each in CASES if each.name == name)
+
+    def changed(a: Bits, b: Bits, c: Bits | None, product: Product, numerics: Numerics = "fp32") -> Bits:
+        return multiply_add(a, b, c, replace(product, model=ONE_CHANGE[change](product.model)), numerics)
+
+    for module in (mma, wgmma):
+        monkeypatch.setattr(module, "multiply_add", changed)
+    with np.load(CHIP) as stored_outputs:
+        assert (case.expected()["d"] != stored_outputs[key(case, "d")]).any()

@@ -66,7 +66,7 @@ ONE_TYPE: dict[str, Callable[[int, int, int, int], int]] = {  # of a, b, c and t
     "max": lambda a, b, c, w: max(a, b),
     "sad": lambda a, b, c, w: c + abs(a - b),
     "div": lambda a, b, c, w: truncated(a, b) if b else -1,
-    "rem": lambda a, b, c, w: a - truncated(a, b) * b if b else a,
+    "rem": lambda a, b, c, w: a - truncated(a, b) * b if b else -1,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from math import trunc
 
@@ -127,6 +128,12 @@ def floor_log2(value: Fraction) -> int:
 
 def modelled(a: list[float], b: list[float], c: float, kinds: Product) -> int:
     """The definition of the model for one element, in integers."""
+    if kinds.model.widened:
+        firsts = [at for half in (0, 2) for at in range(len(a)) if at % 4 in (half, half + 1)]
+        inner = replace(kinds, a="f16", b="f16", model=replace(kinds.model, widened=False))
+        code = modelled([a[at] for at in firsts], [b[at] for at in firsts], 0.0, inner)
+        value = float(as_real(np.array([code], FORMATS[kinds.d].dtype), kinds.d)[0])
+        return exact.code(Fraction(value) + Fraction(c), FORMATS[kinds.d], "rn")
     smallest = (FORMATS[kinds.a].smallest_exponent, FORMATS[kinds.b].smallest_exponent)
     running = Fraction(c)
     for at in range(0, len(a), kinds.model.block):
@@ -151,9 +158,10 @@ def modelled(a: list[float], b: list[float], c: float, kinds: Product) -> int:
 @pytest.mark.parametrize(("kind", "d", "depth", "warpgroup"), [
     ("f16", "f32", 16, False), ("bf16", "f32", 32, False), ("tf32", "f32", 16, True), ("e4m3", "f32", 32, True),
     ("e5m2", "f32", 64, True), ("f16", "f16", 16, True), ("e4m3", "f32", 32, False), ("e4m3", "f16", 32, True),
+    ("e5m2", "f16", 32, False), ("e4m3", "f32", 16, False),
 ])  # fmt: skip
 def test_the_model_is_its_definition(kind: str, d: str, depth: int, warpgroup: bool) -> None:
-    kinds = Product(kind, kind, d, model=model_of(kind, warpgroup=warpgroup))
+    kinds = Product(kind, kind, d, model=model_of(kind, warpgroup=warpgroup, depth=depth))
     a, b, c = float_codes((8, depth), kind, 6), float_codes((depth, 8), kind, 7), float_codes((8, 8), d, 8)
     a[0] = 0
     c[0, 0] = 0
@@ -179,6 +187,21 @@ def test_the_model_loses_what_fp32_keeps_and_more_in_fp8() -> None:
     assert (multiply_add(*zeros, c, fp8, "fp32") == 0x3F800001).all()
     finer = Product("e4m3", "e4m3", "f32", model=Accumulation(32, 25))
     assert (multiply_add(*zeros, c, finer, "model") == 0x3F800001).all()
+
+
+def test_byte_operands_of_mma_sync_meet_the_accumulator_after_their_sum() -> None:
+    """2^-24 beside 1 is half a step: the addition after the sum rounds it to even, one unit would cut it."""
+    mma = warp_mma("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32")
+    assert mma is not None
+    a, b = np.zeros((16, 32), np.uint8), np.zeros((32, 8), np.uint8)
+    a[:, 0], b[0] = 0x0C, 0x0C  # 2^-12 each
+    c = np.full((16, 8), 0x3F800000, np.uint32)
+    c[1] = 0x3F800001
+    result = multiply_add(a, b, c, mma.product, "model")
+    assert (result[0] == 0x3F800000).all()
+    assert (result[1] == 0x3F800002).all()
+    one_unit = replace(mma.product, model=Accumulation(16, 25))
+    assert (multiply_add(a, b, c, one_unit, "model")[1] == 0x3F800001).all()
 
 
 @pytest.mark.parametrize("numerics", ["fp32", "model"])

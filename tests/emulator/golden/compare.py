@@ -43,7 +43,8 @@ def differences(path: Path) -> list[str]:
                 if wrong.any():
                     at = tuple(int(each) for each in np.argwhere(wrong)[0])
                     lines.append(
-                        f"{case.name}: {name} differs in {int(wrong.sum())} of {wrong.size}, first at {at}: "
+                        f"{case.name}: {name} differs in {int(wrong.sum())} of {wrong.size} "
+                        f"by more than {case.bound}, first at {at}: "
                         f"chip {int(theirs[at]):#x}, emulator {int(wanted[at]):#x}"
                     )
     return lines

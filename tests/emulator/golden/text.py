@@ -27,6 +27,12 @@ class Bound:
     absolute: float = 0.0
     relative: float = 0.0
 
+    def __str__(self) -> str:
+        parts = [f"{self.ulps} units in the last place"] if self.ulps else []
+        parts += [f"{self.absolute:.2g}"] if self.absolute else []
+        parts += [f"{self.relative:.2g} of the value"] if self.relative else []
+        return " and ".join(parts) or "no bit"
+
 
 @dataclass(frozen=True)
 class Case:

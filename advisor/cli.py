@@ -627,6 +627,102 @@ def probe(
     return EXIT_DONE
 
 
+@command("emulate")
+def emulate(
+    ptx: Annotated[Path, typer.Argument(metavar="PTX", help="A file of PTX, of any compiler.")],
+    launch: Annotated[
+        Path, typer.Option("--launch", metavar="FILE", help="The resolved launch (JSON): grid, parameters, buffers.")
+    ],
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", metavar="NPZ", help="First bytes of buffers, one array per name.")
+    ] = None,
+    outputs: Annotated[
+        Path | None, typer.Option("--outputs", metavar="NPZ", help="Write every buffer's bytes there.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another order of warps and landings.")] = 0,
+    async_policy: Annotated[
+        str,
+        typer.Option("--async", metavar="POLICY", help="When copies land: eager, lazy, random or adversarial."),
+    ] = "random",
+    mma: Annotated[
+        str, typer.Option("--mma", metavar="MODE", help="How tensor cores add: fp32, or model as the chip does.")
+    ] = "fp32",
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="The device: a profile by name or file.")
+    ] = "h200",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Execute a kernel's PTX on the CPU, with every check.
+
+    Reports the first fault with its place and history, or a summary, and holds the formulas of the launch against
+    the result. Exits 1 where the kernel is wrong. Needs no GPU.
+
+    \b
+    Example:
+      advisor emulate examples/emulate/axpy.ptx --launch examples/emulate/axpy.json
+    """
+    from advisor import workflow
+
+    emulated = workflow.emulate(
+        ptx,
+        launch=launch,
+        inputs=inputs,
+        outputs=outputs,
+        seed=seed,
+        async_policy=async_policy,
+        numerics=mma,
+        profile=profile,
+        progress=_Progress(quiet),
+    )
+    if as_json:
+        _print_document(_emulated_document(emulated))
+    else:
+        _print_emulated(emulated)
+    return emulated.exit_status
+
+
+def _emulated_document(emulated: workflow.Emulated) -> dict[str, Any]:
+    outcome = emulated.outcome
+    return {
+        "entry": emulated.entry,
+        "passed": emulated.exit_status == EXIT_DONE,
+        "fault": emulated.fault.finding.as_document() if emulated.fault else None,
+        "warnings": [each.as_document() for each in outcome.warnings] if outcome else [],
+        "expected": [each.as_document() for each in emulated.comparisons],
+        "warp_instructions": outcome.instructions_by_class if outcome else {},
+        "opcodes": dict(outcome.instructions) if outcome else {},
+        "bytes": dict(outcome.bytes_moved) if outcome else {},
+        "barrier_phases": dict(outcome.phases) if outcome else {},
+        "clusters": outcome.clusters if outcome else None,
+        "ignored_keys": list(emulated.ignored),
+    }
+
+
+def _print_emulated(emulated: workflow.Emulated) -> None:
+    if emulated.fault is not None:
+        _say(f"{emulated.entry} failed: {emulated.fault}")
+        _say(f"  more: advisor explain {emulated.fault.code}")
+    outcome = emulated.outcome
+    if outcome is None:
+        return
+    for each in emulated.comparisons:
+        _say(f"{'ok' if each.passed else 'WRONG'}: {each}")
+    right = emulated.exit_status == EXIT_DONE
+    held = "no formula to hold it against" if not emulated.comparisons else "as expected" if right else "wrong values"
+    _say(f"{emulated.entry}: no fault found, {held}")
+    for title, counts in (
+        ("warp instructions", outcome.instructions_by_class),
+        ("bytes", outcome.bytes_moved),
+        ("barrier phases", outcome.phases),
+    ):
+        if counts:
+            _say(f"  {title}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
+    _say(f"  clusters: {outcome.clusters:,}")
+    for warning in outcome.warnings:
+        _say(f"warning: {warning}")
+
+
 @command("agreement")
 def agreement(
     table: Annotated[

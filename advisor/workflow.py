@@ -29,6 +29,8 @@ from advisor.records.plan import Finding, Plan
 
 if TYPE_CHECKING:
     from advisor.bundle import Bundle, RenderedBundle
+    from advisor.emulator import KernelFault, Outcome
+    from advisor.emulator.expected import Comparison
     from advisor.planner.agreement import Agreement
     from advisor.planner.schedules import Simulated
     from advisor.runtime import Device
@@ -43,7 +45,7 @@ VALIDATED_REPORT = "report.validated.md"
 VALIDATION = "validation.json"
 MAX_REPLANS = 2
 
-Stage = Literal["read", "plan", "render", "build", "query", "validate", "report", "probe"]
+Stage = Literal["read", "plan", "render", "build", "query", "validate", "report", "probe", "emulate"]
 
 
 # --- progress -----------------------------------------------------------------------------------------------------
@@ -455,10 +457,14 @@ def _write(
 
 def write_text(path: Path, text: str) -> None:
     """`text` at `path`, whole or not at all. Raises OutputError."""
+    _write_bytes(path, text.encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
     staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         try:
-            staged.write_text(text, encoding="utf-8")
+            staged.write_bytes(content)
             staged.replace(path)
         finally:
             staged.unlink(missing_ok=True)
@@ -753,3 +759,97 @@ def probe_gpu(device: str = "auto", *, output: Path | None = None, progress: Pro
     if output is not None:
         write_text(output, write_profile(result.profile))
     return result
+
+
+# --- emulate ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """What a kernel did on the CPU: its outcome with the formulas held against it, or the fault that ended it."""
+
+    entry: str
+    outcome: Outcome | None
+    fault: KernelFault | None
+    comparisons: tuple[Comparison, ...]
+    ignored: tuple[str, ...]  # keys of the launch file that are not known
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_NO if self.fault or not all(each.passed for each in self.comparisons) else EXIT_DONE
+
+
+def emulate(
+    ptx: Path,
+    *,
+    launch: Path,
+    inputs: Path | None = None,
+    outputs: Path | None = None,
+    seed: int = 0,
+    async_policy: str = "random",
+    numerics: str = "fp32",
+    profile: str = HOPPER_PROFILE,
+    progress: Progress = silent,
+) -> Emulated:
+    """Executes the kernel of a PTX file as a launch file says. `outputs` is written where the kernel comes to its end.
+
+    Raises InputError where the files do not fit together or the hardware would refuse the launch."""
+    from advisor.emulator import KernelFault, load_program
+    from advisor.emulator import run as run_kernel
+    from advisor.emulator.expected import compare, first_bytes
+    from advisor.emulator.launch_file import check_layout, read_arrays, read_launch, read_ptx
+
+    if numerics not in ("fp32", "model"):
+        raise InputError("EMU_POLICY", f"unknown arithmetic {numerics!r}", fix="use --mma fp32 or --mma model")
+    if outputs is not None:
+        _check_writable(outputs)
+    read = read_launch(launch)
+    for key in read.ignored:
+        progress(Noted(f"{launch}: {key} is not known and was ignored"))
+    program = load_program(read_ptx(ptx), read.launch.entry, ptx.name)
+    check_layout(program, read)
+    arrays = read_arrays(inputs) if inputs is not None else {}
+    entry = read.launch.entry
+    with _stage(progress, "emulate", entry) as result:
+        try:
+            outcome = run_kernel(
+                program,
+                read.launch,
+                inputs=arrays,
+                seed=seed,
+                async_policy=async_policy,
+                numerics=cast("Literal['fp32', 'model']", numerics),
+                profile=profile,
+                progress=lambda done, total: progress(Advanced("emulate", "clusters", done, total)),
+            )
+        except KernelFault as fault:
+            result.append(f"{entry} failed: {fault.finding.code}")
+            return Emulated(entry, None, fault, (), read.ignored)
+        result.append(f"{entry}: {outcome.warp_instructions} warp instructions")
+    if outputs is not None:
+        _write_arrays(outputs, outcome.buffers)
+    before = first_bytes(read.launch, arrays)
+    comparisons = compare(read.launch.expected, before, outcome.buffers, read.launch.buffers)
+    return Emulated(entry, outcome, None, comparisons, read.ignored)
+
+
+def _check_writable(path: Path) -> None:
+    """Before the work, not after it. Raises OutputError."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise OutputError(
+            "OUTPUT_NOT_WRITABLE",
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'its folder does not exist'}",
+            fix="pass a file in a folder that exists",
+            numbers={"path": str(path)},
+        )
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """A NumPy archive, whole or not at all. Raises OutputError."""
+    import io
+
+    import numpy as np
+
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    _write_bytes(path, content.getvalue())

@@ -138,9 +138,13 @@ class Engine:
             cluster,
             rank,
             base=slot * machine.shared.stride - SHARED_START,
-            on_phase=lambda barrier: self._wake(),
+            on_phase=lambda barrier: self._phase_over(),
         )
         self.ctas[slot] = _Cta(unit)
+
+    def _phase_over(self) -> None:
+        self.machine.phases["mbarrier"] += 1
+        self._wake()
 
     def end(self, slot: int, rows: Array) -> None:
         """The last warp of a CTA has exited: nothing may be on its way to it any more."""

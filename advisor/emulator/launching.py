@@ -122,7 +122,7 @@ def initial_values(init: BufferInit) -> Array:
     count = math.prod(init.shape)
     generator = np.random.Generator(np.random.SFC64(init.seed))
     if init.dtype == "float4_e2m1fn_x2":
-        return generator.integers(0, 256, count, np.uint8)
+        return np.zeros(count, np.uint8) if init.init == "zeros" else generator.integers(0, 256, count, np.uint8)
     values: Array
     if init.init == "normal":
         values = generator.standard_normal(count, np.float32) * np.float32(init.scale)
@@ -142,7 +142,9 @@ def initial_values(init: BufferInit) -> Array:
 
 @lru_cache
 def numpy_type(name: str) -> np.dtype[Any]:
-    """The NumPy type of a launch file's type."""
+    """The NumPy type of a launch file's type; bytes where two values share one."""
+    if name == "float4_e2m1fn_x2":
+        return np.dtype(np.uint8)
     if hasattr(np, name):
         return np.dtype(name)
     import ml_dtypes

@@ -78,11 +78,13 @@ class Machine:
         races: bool = True,
         numerics: Numerics = "fp32",
         step_limit: int = 50_000_000,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.program = program
         self.world = world
         self.queue = queue
         self.step_limit = step_limit
+        self.progress = progress  # told how many clusters are over, of how many
         self.numerics: Numerics = numerics
         self.reporter: Reporter = world.reporter
         self.reporter.locator = self
@@ -128,6 +130,7 @@ class Machine:
         self.copies: list[_Copy] = []
         self.random = np.random.default_rng(seed)
         self.bytes_moved: Counter[str] = Counter()
+        self.phases: Counter[str] = Counter()  # completed, by kind of barrier
         self.exit_site = -1
         self.engine = Engine(self)
         self.scheduler = Scheduler(self, seed, scatter)

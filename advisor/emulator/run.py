@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,16 @@ from advisor.records.launch import ResolvedLaunch
 
 Array = NDArray[Any]
 
+_CLASSES = {
+    "memory": "ld ldu st atom red prefetch prefetchu cvta isspacep mapa getctarank ldmatrix stmatrix",
+    "asynchronous copy": "cp tensormap",
+    "tensor core": "mma wgmma",
+    "synchronisation": "bar barrier mbarrier fence membar griddepcontrol nanosleep setmaxnreg",
+    "warp": "shfl vote match redux elect activemask movmatrix",
+    "control": "bra brx call ret exit trap",
+}
+_CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in opcodes.split()}
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -35,10 +45,19 @@ class Outcome:
     instructions: Mapping[str, int]  # warp instructions by opcode
     bytes_moved: Mapping[str, int]  # by path
     clusters: int
+    phases: Mapping[str, int]  # completed phases by kind of barrier
 
     @property
     def warp_instructions(self) -> int:
         return sum(self.instructions.values())
+
+    @property
+    def instructions_by_class(self) -> dict[str, int]:
+        """Warp instructions by what they occupy; arithmetic is whatever is nothing else."""
+        found: Counter[str] = Counter()
+        for opcode, count in self.instructions.items():
+            found[_CLASS_OF.get(opcode, "arithmetic")] += count
+        return dict(found.most_common())
 
     def typed(self, name: str) -> Array:
         """A buffer in the type and the shape of the launch."""
@@ -59,11 +78,13 @@ def run(
     registers: int | None = None,
     races: bool = True,
     step_limit: int = 50_000_000,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Outcome:
     """Executes the launch's entry.
 
     `numerics` is how tensor cores add: "fp32", or "model" as the chip does. `registers` per thread decide residency;
     without it, what the kernel's own launch bounds leave. `races` False leaves the happens-before checks out.
+    `progress` is told now and then how many clusters are over, of how many.
 
     Raises KernelFault with one finding where the kernel does what PTX leaves undefined or cannot go on, InputError
     where the PTX, the launch or the inputs do not fit together, RefusedError EMU_UNKNOWN_OPCODE.
@@ -96,6 +117,7 @@ def run(
             races=races,
             numerics=numerics,
             step_limit=step_limit,
+            progress=progress,
         )
         machine.scheduler.run()
         machine.finish()
@@ -106,6 +128,7 @@ def run(
         instructions=_counted(program, machine.scheduler.counts),
         bytes_moved=dict(machine.bytes_moved),
         clusters=world.started,
+        phases=dict(machine.phases),
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 BARRIERS = 16
+REPORT_STEPS = 20_000  # blocks between two reports of progress: a second or so
 REST = 24  # how many other groups run before one that found nothing to do looks again
 
 
@@ -120,6 +121,9 @@ class Scheduler:
     def run(self) -> None:
         """Until nothing is left. Raises KernelFault EMU_DEADLOCK, EMU_STEP_LIMIT and what the machine raises."""
         limit = self.machine.step_limit
+        progress = self.machine.progress
+        due = REPORT_STEPS
+        total = self.machine.world.launch.total_clusters
         while True:
             if self.woken:
                 self._ask_again()
@@ -136,6 +140,9 @@ class Scheduler:
                     self._deadlock()
                 continue
             self._run(group)
+            if progress is not None and self.steps >= due:
+                due = self.steps + REPORT_STEPS
+                progress(self.machine.world.started - len(self.machine.world.resident), total)
             if self.steps > limit:
                 self._step_limit(group)
 
@@ -493,6 +500,7 @@ class Scheduler:
             return
         self.barrier_arrived[done] = 0
         self.barrier_wanted[done] = 0
+        machine.phases["CTA barrier"] += len(done)
         released = self._release("barrier", lambda parked: np.isin(parked.keys, done))
         for key in done:
             rows = [each.rows[keys_ == key] for each, keys_ in released]
@@ -588,6 +596,7 @@ class Scheduler:
             return
         self.cluster_arrived[done] = 0
         self.cluster_phase[done] += 1
+        self.machine.phases["cluster barrier"] += len(done)
         for group, _ in self._release("cluster", lambda parked: np.isin(parked.keys, done)):
             self.machine.ordered_cluster_wait(group.rows)
             self.enter(group, self.blocks[group.block].successors[0])

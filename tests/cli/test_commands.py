@@ -24,7 +24,7 @@ NEEDS_GPU = {"probe"}
 
 
 def test_all_commands_of_the_design_are_there() -> None:
-    expected = "plan generate validate report run probe simulate schema doctor explain agreement"
+    expected = "plan generate validate report run probe simulate schema doctor explain agreement emulate"
     assert set(COMMANDS) >= set(expected.split())
 
 
@@ -51,7 +51,8 @@ def example_of(advisor: Advisor, name: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_examples_of_help_run_in_the_order_of_the_readme(advisor: Advisor) -> None:
-    order = ["plan", "generate", "validate", "report", "run", "simulate", "agreement", "schema", "explain", "doctor"]
+    order = ["plan", "generate", "validate", "report", "run", "simulate", "emulate", "agreement", "schema", "explain"]
+    order.append("doctor")
     assert set(COMMANDS) - set(order) == NEEDS_GPU
     for name in order:
         arguments = example_of(advisor, name)

@@ -1,0 +1,267 @@
+"""`advisor emulate`: a kernel that is right, kernels that are not, and files that do not fit together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.errors import EXIT_DONE, EXIT_INPUT, EXIT_NO
+
+Advisor = Callable[..., Any]
+PTX = "examples/emulate/axpy.ptx"
+LAUNCH = "examples/emulate/axpy.json"
+
+
+@pytest.fixture
+def launch(workplace: Path) -> Callable[..., str]:
+    """Writes the example's launch with changes: each is a function of the document."""
+
+    def write(change: Callable[[dict[str, Any]], object]) -> str:
+        document = json.loads((workplace / LAUNCH).read_text())
+        change(document)
+        (workplace / "launch.json").write_text(json.dumps(document))
+        return "launch.json"
+
+    return write
+
+
+def longer(document: dict[str, Any]) -> None:
+    document["params"][3]["value"] = 1001
+
+
+# --- a kernel that is right ---------------------------------------------------------------------------------------
+
+
+def test_the_example_passes_and_is_summed_up(advisor: Advisor) -> None:
+    result = advisor("emulate", PTX, "--launch", LAUNCH)
+    assert result.status == EXIT_DONE
+    assert "ok: y = 0.5 * x + y: 1000 elements" in result.stdout
+    assert "warp instructions: memory 288, arithmetic 288, control 64" in result.stdout
+    assert "bytes: global load 8,000, global store 4,000" in result.stdout
+    assert "emulate   axpy: 640 warp instructions" in result.stderr
+
+
+def test_json_is_one_document(advisor: Advisor) -> None:
+    document = advisor("emulate", PTX, "--launch", LAUNCH, "--json").document
+    assert (document["passed"], document["fault"], document["clusters"]) == (True, None, 4)
+    assert sum(document["warp_instructions"].values()) == sum(document["opcodes"].values()) == 640
+    assert document["expected"][0]["wrong"] == 0
+
+
+def test_inputs_replace_first_bytes_and_outputs_hold_the_last(advisor: Advisor, workplace: Path) -> None:
+    x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
+    np.savez(workplace / "in.npz", x=x.view(np.uint8), y=y.view(np.uint8))
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--inputs", "in.npz", "--outputs", "out.npz", "-q")
+    assert (result.status, result.stderr) == (EXIT_DONE, "")
+    with np.load(workplace / "out.npz") as written:
+        assert set(written.files) == {"x", "y"}
+        assert written["y"].dtype == np.uint8
+        np.testing.assert_array_equal(written["y"].view(np.float32), x / 2 + 1)
+        np.testing.assert_array_equal(written["x"].view(np.float32), x)
+
+
+def test_phases_of_barriers_are_counted(advisor: Advisor, workplace: Path, launch: Callable[..., str]) -> None:
+    text = (workplace / PTX).read_text()
+    (workplace / "barrier.ptx").write_text(text.replace("\tmov.u32 \t%r3,", "\tbar.sync 0;\n\tmov.u32 \t%r3,"))
+    document = advisor("emulate", "barrier.ptx", "--launch", LAUNCH, "--json").document
+    assert document["barrier_phases"] == {"CTA barrier": 4}
+
+
+def test_without_formulas_the_checks_alone_decide(advisor: Advisor, launch: Callable[..., str]) -> None:
+    result = advisor("emulate", PTX, "--launch", launch(lambda d: d.pop("expected")))
+    assert result.status == EXIT_DONE
+    assert "no formula" in result.stdout
+
+
+def test_unknown_keys_are_ignored_with_a_note(advisor: Advisor, launch: Callable[..., str]) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["colour"] = 1
+        document["params"][1]["shade"] = document["buffers"]["x"]["hue"] = "red"
+
+    result = advisor("emulate", PTX, "--launch", launch(change), "--json")
+    assert result.status == EXIT_DONE
+    assert set(result.document["ignored_keys"]) == {"colour", "params.1.shade", "buffers.x.hue"}
+    assert "note: launch.json: params.1.shade is not known and was ignored" in result.stderr
+
+
+def test_size_and_offset_of_parameters_are_held_against_the_entry(advisor: Advisor, launch: Callable[..., str]) -> None:
+    def right(document: dict[str, Any]) -> None:
+        for param, size, offset in zip(document["params"], (8, 8, 4, 4), (0, 8, 16, 20), strict=True):
+            param.update(size=size, offset=offset)
+
+    def wrong(document: dict[str, Any]) -> None:
+        right(document)
+        document["params"][3]["offset"] = 24
+
+    assert advisor("emulate", PTX, "--launch", launch(right)).status == EXIT_DONE
+    result = advisor("emulate", PTX, "--launch", launch(wrong))
+    assert result.status == EXIT_INPUT
+    assert "offset 24 of the parameter n, the entry says 20 [EMU_PARAMETERS]" in result.stderr
+
+
+# --- kernels that are wrong ---------------------------------------------------------------------------------------
+
+
+def test_wrong_values_exit_1_and_name_the_worst_element(advisor: Advisor, launch: Callable[..., str]) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["params"][3]["value"] = 998  # two elements are left as they were
+        document["buffers"]["x"].update(init="arange")
+
+    path = launch(change)
+    result = advisor("emulate", PTX, "--launch", path)
+    assert result.status == EXIT_NO
+    assert "WRONG: y = 0.5 * x + y: 2 of 1000 elements are wrong; worst y[999] is" in result.stdout
+    document = advisor("emulate", PTX, "--launch", path, "--json").document
+    assert (document["passed"], document["fault"]) == (False, None)
+    assert (document["expected"][0]["wrong"], document["expected"][0]["worst"]) == (2, [999])
+
+
+def test_a_fault_is_one_report_and_writes_nothing(
+    advisor: Advisor, launch: Callable[..., str], workplace: Path
+) -> None:
+    result = advisor("emulate", PTX, "--launch", launch(longer), "--outputs", "out.npz")
+    assert result.status == EXIT_NO
+    assert result.stdout.count("[EMU_OUT_OF_BOUNDS]") == 1
+    for part in ("buffer x", "axpy.cu:8", "`ld.global.f32`", "CTA (3, 0, 0) warp 7 lane 8", "advisor explain"):
+        assert part in result.stdout
+    assert "Traceback" not in result.stderr
+    assert not (workplace / "out.npz").exists()
+
+
+def test_a_fault_with_json_has_its_place(advisor: Advisor, launch: Callable[..., str]) -> None:
+    result = advisor("emulate", PTX, "--launch", launch(longer), "--json")
+    assert result.status == EXIT_NO
+    fault = result.document["fault"]
+    assert fault["code"] == "EMU_OUT_OF_BOUNDS"
+    assert (fault["place"]["source"], fault["place"]["cta"], fault["place"]["lane"]) == ("axpy.cu:8", [3, 0, 0], 8)
+
+
+def test_an_instruction_that_is_not_executed_is_named(advisor: Advisor, workplace: Path) -> None:
+    (workplace / "odd.ptx").write_text((workplace / PTX).read_text().replace("fma.rn.f32", "fmb.rn.f32"))
+    result = advisor("emulate", "odd.ptx", "--launch", LAUNCH)
+    assert result.status == EXIT_NO
+    assert "fmb.rn.f32 is not executed [EMU_UNKNOWN_OPCODE]" in result.stderr
+
+
+# --- files that do not fit together -------------------------------------------------------------------------------
+
+
+def put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(document: Any) -> None:
+        for key in path[:-1]:
+            document = document[key]
+        document[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (put("entry", value="axpz"), "EMU_ENTRY"),
+        (lambda d: d["params"].pop(), "EMU_PARAMETERS"),
+        (put("params", 3, "kind", value="u64"), "EMU_PARAMETERS"),
+        (put("params", 3, "value", value=1 << 32), "EMU_PARAMETERS"),
+        (put("params", 0, "buffer", value="w"), "EMU_BUFFER"),
+        (put("params", 0, "offset_bytes", value="4001"), "EMU_BUFFER"),
+        (put("block", value=[512, 1, 1]), "EMU_LAUNCH_REFUSED"),
+        (put("cluster", value=[16, 1, 1]), "EMU_LAUNCH_REFUSED"),
+        (put("cluster", value=[3, 1, 1]), "EMU_LAUNCH_REFUSED"),
+        (put("cluster", value=[0, 1, 1]), "EMU_LAUNCH_REFUSED"),
+        (put("grid_blocks", value=[0, 1, 1]), "EMU_LAUNCH_REFUSED"),
+        (put("dynamic_smem_bytes", value=240_000), "EMU_LAUNCH_REFUSED"),
+        (put("dynamic_smem_bytes", value=-1), "EMU_LAUNCH_FILE"),
+        (put("params", 3, "value", value="n"), "EMU_LAUNCH_FILE"),
+        (put("params", 3, "kind", value="tuple"), "EMU_LAUNCH_FILE"),
+        (put("params", value=7), "EMU_LAUNCH_FILE"),
+        (put("params", 0, "size", value="8"), "EMU_LAUNCH_FILE"),
+        (put("buffers", "x", "shape", value=[-1]), "EMU_LAUNCH_FILE"),
+        (put("buffers", "x", "shape", value=[1 << 50]), "EMU_LAUNCH_FILE"),
+        (put("buffers", "x", "dtype", value="float12"), "EMU_LAUNCH_FILE"),
+        (lambda d: d.pop("block"), "EMU_LAUNCH_FILE"),
+        (put("expected", 0, "formula", value="exit()"), "EMU_FORMULA"),
+        (put("expected", 0, "bound", value="x @"), "EMU_FORMULA"),
+        (put("expected", 0, "buffer", value="z"), "EMU_FORMULA"),
+    ],
+)
+def test_a_launch_that_does_not_fit_exits_2(
+    advisor: Advisor, launch: Callable[..., str], change: Callable[[dict[str, Any]], object], code: str
+) -> None:
+    result = advisor("emulate", PTX, "--launch", launch(change), "--json")
+    assert result.status == EXIT_INPUT, result.stderr
+    assert result.document["error"]["code"] == code
+    assert result.document["error"]["fix"]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"int main() { return 0; }\n", "EMU_PTX_SYNTAX"),
+        (b"", "EMU_PTX_SYNTAX"),
+        (b"\x7fELF\x02\x01\xff\xfe", "EMU_INPUTS_FILE"),
+        (b"\x00\x01\x02", "EMU_PTX_SYNTAX"),
+    ],
+)
+def test_what_is_no_ptx_exits_2(advisor: Advisor, workplace: Path, text: bytes, code: str) -> None:
+    (workplace / "kernel.ptx").write_bytes(text)
+    result = advisor("emulate", "kernel.ptx", "--launch", LAUNCH, "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, code)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\ud800", "[" * 100_000])
+def test_a_launch_file_that_is_none_exits_2(advisor: Advisor, workplace: Path, text: str) -> None:
+    (workplace / "launch.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    result = advisor("emulate", PTX, "--launch", "launch.json", "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, "EMU_LAUNCH_FILE")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "code"),
+    [
+        ({"x": np.zeros(3999, np.uint8)}, "EMU_BUFFER"),
+        ({"w": np.zeros(4, np.uint8)}, "EMU_BUFFER"),
+        ({"x": np.array([{}], object)}, "EMU_INPUTS_FILE"),
+    ],
+)
+def test_inputs_that_do_not_fit_exit_2(advisor: Advisor, workplace: Path, arrays: dict[str, Any], code: str) -> None:
+    np.savez(workplace / "in.npz", **arrays)
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--inputs", "in.npz", "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, code)
+
+
+@pytest.mark.parametrize("content", [b"no archive", b"", b"PK\x03\x04 broken"])
+def test_inputs_that_are_no_archive_exit_2(advisor: Advisor, workplace: Path, content: bytes) -> None:
+    (workplace / "in.npz").write_bytes(content)
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--inputs", "in.npz", "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, "EMU_INPUTS_FILE")
+    np.save(workplace / "one.npy", np.zeros(3))
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--inputs", "one.npy", "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, "EMU_INPUTS_FILE")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--async", "sometimes"), "EMU_POLICY"),
+        (("--mma", "fp64"), "EMU_POLICY"),
+        (("--profile", "h999"), "UNKNOWN_TARGET"),
+        (("--inputs", "missing.npz"), "EMU_INPUTS_FILE"),
+        (("--outputs", "missing/out.npz"), "OUTPUT_NOT_WRITABLE"),
+        (("--outputs", "examples"), "OUTPUT_NOT_WRITABLE"),
+    ],
+)
+def test_an_option_that_is_wrong_exits_2(advisor: Advisor, options: tuple[str, str], code: str) -> None:
+    result = advisor("emulate", PTX, "--launch", LAUNCH, *options, "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, code), result.stderr
+
+
+def test_a_file_that_is_missing_exits_2(advisor: Advisor) -> None:
+    assert advisor("emulate", "missing.ptx", "--launch", LAUNCH).status == EXIT_INPUT
+    assert advisor("emulate", PTX, "--launch", "missing.json").status == EXIT_INPUT
+    assert advisor("emulate", PTX).status == EXIT_INPUT

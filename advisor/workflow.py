@@ -825,6 +825,12 @@ def emulate(
         except KernelFault as fault:
             result.append(f"{entry} failed: {fault.finding.code}")
             return Emulated(entry, None, fault, (), read.ignored)
+        except MemoryError as error:
+            raise InputError(
+                "EMU_BUFFER",
+                f"{launch}: this machine has no memory for the buffers",
+                fix="emulate a smaller problem: the checks see the same code",
+            ) from error
         result.append(f"{entry}: {outcome.warp_instructions} warp instructions")
     if outputs is not None:
         _write_arrays(outputs, outcome.buffers)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from advisor.emulator.program import Program
 from advisor.errors import InputError, Where
-from advisor.records.launch import PtrParam, ResolvedLaunch, ScalarParam, ScratchParam, TensorMapParam
+from advisor.records.launch import BytesParam, PtrParam, ResolvedLaunch, ScalarParam, ScratchParam, TensorMapParam
 
 Array = NDArray[Any]
 
@@ -128,6 +128,8 @@ def _check(path: Path, launch: ResolvedLaunch) -> None:
                 _number(path, f"{place}.value", param.value, float)
             case ScalarParam():
                 _number(path, f"{place}.value", param.value, int)
+            case BytesParam():
+                _hexadecimal(path, f"{place}.value", param.value)
             case PtrParam():
                 _number(path, f"{place}.offset_bytes", param.offset_bytes, int)
             case ScratchParam():
@@ -143,6 +145,13 @@ def _check(path: Path, launch: ResolvedLaunch) -> None:
             _refuse(path, f"{math.prod(buffer.shape)} elements are more than a GPU holds", f"buffers.{name}.shape")
     if launch.dynamic_smem_bytes < 0:
         _refuse(path, "less than 0 bytes", "dynamic_smem_bytes")
+
+
+def _hexadecimal(path: Path, place: str, text: str) -> None:
+    try:
+        bytes.fromhex(text)
+    except ValueError:
+        _refuse(path, f"{text!r} is no hexadecimal bytes", place)
 
 
 def _number(path: Path, place: str, value: object, kind: type[int] | type[float]) -> float:

@@ -24,9 +24,10 @@ from advisor.errors import InputError
 from advisor.records.launch import (
     TORCH_TYPE_BYTES,
     BufferInit,
-    Param,
+    BytesParam,
     PtrParam,
     ResolvedLaunch,
+    ResolvedParam,
     ScalarParam,
     ScratchParam,
     TensorMapParam,
@@ -193,9 +194,13 @@ def _parameters(
     return bytes(content)
 
 
-def _encode(param: Param, buffers: Mapping[str, Buffer], scratch: Mapping[str, tuple[Buffer, ScratchParam]]) -> bytes:
+def _encode(
+    param: ResolvedParam, buffers: Mapping[str, Buffer], scratch: Mapping[str, tuple[Buffer, ScratchParam]]
+) -> bytes:
     if isinstance(param, ScalarParam):
         return _scalar(param)
+    if isinstance(param, BytesParam):
+        return bytes.fromhex(param.value)
     if isinstance(param, ScratchParam):
         return scratch[param.name][0].address.to_bytes(8, "little")
     if isinstance(param, TensorMapParam):

@@ -118,6 +118,19 @@ class ScratchParam(Record):
 Param = Annotated[TensorMapParam | PtrParam | ScalarParam | ScratchParam, Field(discriminator="kind")]
 
 
+class BytesParam(Record):
+    """A parameter as its bytes, in hexadecimal: a struct by value. Only a resolved launch has it."""
+
+    kind: Literal["bytes"] = "bytes"
+    name: str
+    value: str
+
+
+ResolvedParam = Annotated[
+    TensorMapParam | PtrParam | ScalarParam | ScratchParam | BytesParam, Field(discriminator="kind")
+]
+
+
 class LaunchAttributes(Record):
     programmatic_stream_serialization: bool = False
     preferred_cluster: tuple[int, int, int] | None = None
@@ -205,7 +218,7 @@ class ResolvedLaunch(Record):
     carveout: Literal["max", "default"] = "max"
     dynamic_smem_bytes: int
     attributes: LaunchAttributes = LaunchAttributes()
-    params: list[Param]
+    params: list[ResolvedParam]
     buffers: dict[str, BufferInit]
     expected: list[Expected] = Field(default_factory=list)
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.errors import DeviceError, ToolError
-from advisor.records.launch import Param, PtrParam, ResolvedLaunch, ScalarParam, ScratchParam, TensorMapParam
+from advisor.records.launch import (
+    BytesParam,
+    PtrParam,
+    ResolvedLaunch,
+    ResolvedParam,
+    ScalarParam,
+    ScratchParam,
+    TensorMapParam,
+)
 from advisor.runtime.driver import Api
 from advisor.runtime.tensormap import encode
 
@@ -70,10 +78,12 @@ def pack_scalar(param: ScalarParam) -> bytes:
     return struct.pack(_FORMAT[param.kind], number)
 
 
-def pack(api: Api, param: Param, pointers: Mapping[str, int], scratch: Scratch) -> bytes:
+def pack(api: Api, param: ResolvedParam, pointers: Mapping[str, int], scratch: Scratch) -> bytes:
     """The bytes of one parameter. `pointers` maps a buffer's name to its device address."""
     if isinstance(param, ScalarParam):
         return pack_scalar(param)
+    if isinstance(param, BytesParam):
+        return bytes.fromhex(param.value)
     if isinstance(param, ScratchParam):
         return struct.pack("<Q", scratch.address(param))
     if isinstance(param, TensorMapParam):

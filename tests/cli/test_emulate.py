@@ -104,6 +104,14 @@ def test_size_and_offset_of_parameters_are_held_against_the_entry(advisor: Advis
     assert "offset 24 of the parameter n, the entry says 20 [EMU_PARAMETERS]" in result.stderr
 
 
+def test_a_parameter_may_be_given_as_its_bytes(advisor: Advisor, launch: Callable[..., str]) -> None:
+    def alpha(text: str) -> str:
+        return launch(put("params", 2, value={"kind": "bytes", "name": "alpha", "value": text}))
+
+    assert advisor("emulate", PTX, "--launch", alpha("0000003f")).status == EXIT_DONE
+    assert advisor("emulate", PTX, "--launch", alpha("0000803f")).status == EXIT_NO, "1.0 is not what the formula has"
+
+
 # --- kernels that are wrong ---------------------------------------------------------------------------------------
 
 
@@ -167,6 +175,8 @@ def put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
         (lambda d: d["params"].pop(), "EMU_PARAMETERS"),
         (put("params", 3, "kind", value="u64"), "EMU_PARAMETERS"),
         (put("params", 3, "value", value=1 << 32), "EMU_PARAMETERS"),
+        (put("params", 2, value={"kind": "bytes", "name": "alpha", "value": "00003f"}), "EMU_PARAMETERS"),
+        (put("params", 2, value={"kind": "bytes", "name": "alpha", "value": "0000003"}), "EMU_LAUNCH_FILE"),
         (put("params", 0, "buffer", value="w"), "EMU_BUFFER"),
         (put("params", 0, "offset_bytes", value="4001"), "EMU_BUFFER"),
         (put("block", value=[512, 1, 1]), "EMU_LAUNCH_REFUSED"),
@@ -259,6 +269,17 @@ def test_inputs_that_are_no_archive_exit_2(advisor: Advisor, workplace: Path, co
 def test_an_option_that_is_wrong_exits_2(advisor: Advisor, options: tuple[str, str], code: str) -> None:
     result = advisor("emulate", PTX, "--launch", LAUNCH, *options, "--json")
     assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, code), result.stderr
+
+
+def test_buffers_larger_than_this_machine_exit_2(advisor: Advisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    from advisor import emulator
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(emulator, "run", full)
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--json")
+    assert (result.status, result.document["error"]["code"]) == (EXIT_INPUT, "EMU_BUFFER")
 
 
 def test_a_file_that_is_missing_exits_2(advisor: Advisor) -> None:

@@ -11,10 +11,12 @@ import pytest
 from advisor.errors import EXIT_DEVICE, DeviceError, ToolError
 from advisor.records.candidate import OccupancyKey
 from advisor.records.launch import (
+    BytesParam,
     LaunchAttributes,
     Param,
     PtrParam,
     ResolvedLaunch,
+    ResolvedParam,
     ScalarParam,
     ScratchParam,
     TensorMapParam,
@@ -232,8 +234,8 @@ def test_more_shared_memory_than_the_device_has_is_refused_with_numbers(device: 
 
 
 def test_every_kind_of_parameter_arrives_as_its_bytes(driver: FakeDriver, device: Device) -> None:
-    driver.parameter_sizes = [128, 8, 8, 4, 8, 4, 2, 8]
-    params: list[Param] = [
+    driver.parameter_sizes = [128, 8, 8, 4, 8, 4, 2, 8, 8]
+    params: list[ResolvedParam] = [
         MAP,
         PtrParam(name="d", buffer="D", offset_bytes=64),
         PtrParam(name="c", buffer=None),
@@ -242,6 +244,7 @@ def test_every_kind_of_parameter_arrives_as_its_bytes(driver: FakeDriver, device
         ScalarParam(kind="f32", name="alpha", value=-1.5),
         ScalarParam(kind="bf16", name="beta", value=1.0),
         ScratchParam(name="tickets", bytes=4, init="zeros"),
+        BytesParam(name="pair", value="01020304 fffefdfc"),
     ]
     prepared(device, launch(params), {"A": 0x1000, "D": 0x2000})(device.stream)
     got = driver.launches[0]["params"]
@@ -249,6 +252,7 @@ def test_every_kind_of_parameter_arrives_as_its_bytes(driver: FakeDriver, device
     assert struct.unpack("<QQiQf", b"".join(got[1:6])) == (0x2040, 0, -3, 2**40, -1.5)
     assert got[6] == b"\x80\x3f"
     assert struct.unpack("<Q", got[7])[0] in driver.memory
+    assert got[8] == bytes((1, 2, 3, 4, 255, 254, 253, 252))
 
 
 def test_a_zero_extent_is_encoded_as_one(driver: FakeDriver, device: Device) -> None:

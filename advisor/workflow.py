@@ -796,8 +796,9 @@ def emulate(
     Raises InputError where the files do not fit together or the hardware would refuse the launch."""
     from advisor.emulator import KernelFault, load_program
     from advisor.emulator import run as run_kernel
-    from advisor.emulator.expected import compare, first_bytes
+    from advisor.emulator.expected import compare, expectations
     from advisor.emulator.launch_file import check_layout, read_arrays, read_launch, read_ptx
+    from advisor.emulator.launching import check_inputs
 
     if numerics not in ("fp32", "model"):
         raise InputError("EMU_POLICY", f"unknown arithmetic {numerics!r}", fix="use --mma fp32 or --mma model")
@@ -812,6 +813,8 @@ def emulate(
     entry = read.launch.entry
     with _stage(progress, "emulate", entry) as result:
         try:
+            check_inputs(read.launch, arrays)
+            expected = expectations(read.launch, arrays)
             outcome = run_kernel(
                 program,
                 read.launch,
@@ -834,8 +837,8 @@ def emulate(
         result.append(f"{entry}: {outcome.warp_instructions} warp instructions")
     if outputs is not None:
         _write_arrays(outputs, outcome.buffers)
-    before = first_bytes(read.launch, arrays)
-    comparisons = compare(read.launch.expected, before, outcome.buffers, read.launch.buffers)
+    buffers = read.launch.buffers
+    comparisons = tuple(compare(each, outcome.buffers[each.buffer], buffers[each.buffer]) for each in expected)
     return Emulated(entry, outcome, None, comparisons, read.ignored)
 
 

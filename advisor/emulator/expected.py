@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from advisor.emulator.launching import initial_values, numpy_type
 from advisor.errors import InputError
-from advisor.records.launch import TORCH_TYPE_BYTES, BufferInit, Expected, ResolvedLaunch
+from advisor.records.launch import TORCH_TYPE_BYTES, BufferInit, ResolvedLaunch
 
 Array = NDArray[Any]
 
@@ -27,7 +27,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     name: getattr(np, name)
     for name in (
         "abs", "ceil", "clip", "cos", "exp", "exp2", "floor", "log", "log2", "max", "maximum", "mean", "min", "minimum",
-        "rint", "sign", "sin", "sqrt", "square", "sum", "swapaxes", "tanh", "where",
+        "reshape", "rint", "sign", "sin", "sqrt", "square", "sum", "swapaxes", "tanh", "where",
     )
 }  # fmt: skip
 _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
@@ -51,6 +51,16 @@ _COMPARE: Mapping[type, Callable[[Any, Any], Any]] = {
 }
 _TRANSPOSES = ("T", "mT")
 MAX_FORMULA = 4096  # characters: the parser's own stack is not the reader's concern
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a formula gives for a buffer, and how far from it each element may be."""
+
+    buffer: str
+    formula: str
+    wanted: Array
+    bound: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,32 +123,35 @@ def first_bytes(launch: ResolvedLaunch, inputs: Mapping[str, Array]) -> dict[str
     return found
 
 
-def compare(
-    expected: Sequence[Expected],
-    before: Mapping[str, Array],
-    after: Mapping[str, Array],
-    buffers: Mapping[str, BufferInit],
-) -> tuple[Comparison, ...]:
-    """Each formula of a launch. `before` and `after` are the bytes of every buffer."""
-    for each in expected:
-        if each.buffer not in buffers:
+def expectations(launch: ResolvedLaunch, inputs: Mapping[str, Array]) -> tuple[Expectation, ...]:
+    """Every formula of a launch, evaluated; before the kernel runs, so that a wrong one is known at once."""
+    for each in launch.expected:
+        if each.buffer not in launch.buffers:
             _refuse(f"`expected` names the buffer {each.buffer!r}, which the launch does not have", each.buffer)
-    if not expected:
+    if not launch.expected:
         return ()
-    values = {name: float64_values(raw, buffers[name]) for name, raw in before.items()}
-    return tuple(_compare(each, values, float64_values(after[each.buffer], buffers[each.buffer])) for each in expected)
-
-
-def _compare(each: Expected, values: Mapping[str, Array], got: Array) -> Comparison:
+    values = {name: float64_values(raw, launch.buffers[name]) for name, raw in first_bytes(launch, inputs).items()}
+    found = []
     with np.errstate(all="ignore"):
-        wanted = _spread(evaluate(each.formula, values), got, each.formula)
-        bound = _spread(evaluate(each.bound, values), got, each.bound)
+        for each in launch.expected:
+            shape = values[each.buffer].shape
+            wanted = _spread(evaluate(each.formula, values), shape, each.formula)
+            bound = _spread(evaluate(each.bound, values), shape, each.bound)
+            found.append(Expectation(each.buffer, each.formula, wanted, bound))
+    return tuple(found)
+
+
+def compare(each: Expectation, raw: Array, buffer: BufferInit) -> Comparison:
+    """The bytes that the kernel left against a formula."""
+    got = float64_values(raw, buffer)
+    wanted, bound = each.wanted, each.bound
+    if not got.size:
+        return Comparison(each.buffer, each.formula, 0, 0, None, 0.0, 0.0, 0.0)
+    with np.errstate(all="ignore"):
         same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
         error = np.where(same, 0.0, np.abs(got - wanted))
         wrong = ~(same | (error <= bound))  # a NaN on one side is not within any bound
         excess = error - bound
-    if not got.size:
-        return Comparison(each.buffer, each.formula, 0, 0, None, 0.0, 0.0, 0.0)
     if wrong.any():
         rank = np.where(wrong, np.where(np.isnan(excess), np.inf, excess), -np.inf)
     else:
@@ -157,11 +170,11 @@ def _compare(each: Expected, values: Mapping[str, Array], got: Array) -> Compari
     )
 
 
-def _spread(value: Any, like: Array, text: str) -> Array:
+def _spread(value: Any, shape: tuple[int, ...], text: str) -> Array:
     try:
-        return np.broadcast_to(np.asarray(value, np.float64), like.shape)
+        return np.broadcast_to(np.asarray(value, np.float64), shape)
     except (TypeError, ValueError):
-        _refuse(f"the value has shape {np.shape(value)}, the buffer {like.shape}", text)
+        _refuse(f"the value has shape {np.shape(value)}, the buffer {shape}", text)
 
 
 def _refuse(why: str, text: str) -> NoReturn:
@@ -226,8 +239,10 @@ class _Evaluation:
             if keyword.arg not in ("axis", "keepdims"):
                 _refuse(f"{name} takes only axis and keepdims by name", self.text)
             options[keyword.arg] = self.whole(keyword.value)
-        if name == "swapaxes":
-            return np.swapaxes(self.value(node.args[0]), *(self.whole(each) for each in node.args[1:]))
+        if name in ("reshape", "swapaxes") and node.args:
+            numbers = [self.whole(each) for each in node.args[1:]]
+            array = self.value(node.args[0])
+            return np.reshape(array, numbers) if name == "reshape" else np.swapaxes(array, *numbers)
         return FUNCTIONS[name](*(self.value(each) for each in node.args), **options)
 
     def index(self, node: ast.expr) -> Any:

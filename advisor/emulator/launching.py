@@ -71,11 +71,10 @@ def prepare(program: Program, launch: ResolvedLaunch, inputs: Mapping[str, Array
     variables = {each.name: memory.add(each.name, each.bytes, whole=False) for each in program.global_variables}
     memory.seal()
     given = dict(inputs or {})
+    check_inputs(launch, given)
     for name, buffer in buffers.items():
         _fill(memory, buffer, launch.buffers[name], given.pop(name, None))
     for name, array in given.items():
-        if name not in scratch:
-            _refuse("EMU_BUFFER", f"the inputs have {name!r}, which is no buffer of the launch", {"buffer": name})
         memory.fill(scratch[name][0], _raw(array))
     for buffer, param in scratch.values():
         if param.init != "none" and param.name not in (inputs or {}):
@@ -85,6 +84,21 @@ def prepare(program: Program, launch: ResolvedLaunch, inputs: Mapping[str, Array
         memory.fill(variables[each.name], _initial(each, addresses))
     parameters = _parameters(program, launch, buffers, scratch)
     return Prepared(memory, buffers, addresses, parameters)
+
+
+def check_inputs(launch: ResolvedLaunch, inputs: Mapping[str, Array]) -> None:
+    """Each input is a buffer or a scratch of the launch, of its size. Raises InputError EMU_BUFFER."""
+    sizes = {each.name: int(each.bytes) for each in launch.params if isinstance(each, ScratchParam)}
+    sizes |= {name: _bytes(each) for name, each in launch.buffers.items()}
+    for name, array in inputs.items():
+        if name not in sizes:
+            _refuse("EMU_BUFFER", f"the inputs have {name!r}, which is no buffer of the launch", {"buffer": name})
+        if array.nbytes != sizes[name]:
+            _refuse(
+                "EMU_BUFFER",
+                f"the input {name} has {array.nbytes} bytes, the launch says {sizes[name]}",
+                {"buffer": name, "bytes": array.nbytes, "expected": sizes[name]},
+            )
 
 
 def _refuse(code: str, message: str, numbers: dict[str, object]) -> NoReturn:
@@ -104,14 +118,7 @@ def _raw(array: Array) -> Array:
 
 def _fill(memory: Global, buffer: Buffer, init: BufferInit, given: Array | None) -> None:
     if given is not None:
-        raw = _raw(given)
-        if raw.size != buffer.bytes:
-            _refuse(
-                "EMU_BUFFER",
-                f"the input {buffer.name} has {raw.size} bytes, the launch says {buffer.bytes}",
-                {"buffer": buffer.name, "bytes": int(raw.size), "expected": buffer.bytes},
-            )
-        memory.fill(buffer, raw)
+        memory.fill(buffer, _raw(given))
     elif init.init == "poison":
         memory.content(buffer)[:] = 0xFF  # not marked as written: a read of it is a finding
     else:

@@ -209,6 +209,19 @@ def test_a_launch_that_does_not_fit_exits_2(
     assert "Traceback" not in result.stderr
 
 
+def test_a_formula_that_cannot_be_evaluated_is_known_before_the_kernel_runs(
+    advisor: Advisor, launch: Callable[..., str]
+) -> None:
+    def change(document: dict[str, Any]) -> None:
+        longer(document)
+        document["expected"][0]["formula"] = "x @ y.mT"
+
+    result = advisor("emulate", PTX, "--launch", launch(change))
+    assert result.status == EXIT_INPUT
+    assert "[EMU_FORMULA]" in result.stderr
+    assert "EMU_OUT_OF_BOUNDS" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.emulator.expected import compare, evaluate, first_bytes, float64_values
+from advisor.emulator.expected import Comparison, compare, evaluate, expectations, first_bytes, float64_values
 from advisor.errors import InputError
 from advisor.records.launch import BufferInit, Expected, ResolvedLaunch
 
@@ -27,6 +27,7 @@ B = np.arange(8.0).reshape(2, 4)
         ("A[:, None, -1]", A[:, None, -1]),
         ("swapaxes(A, 0, 1)", A.T),
         ("A.mT", A.mT),
+        ("reshape(A, 4, -1) @ reshape(B, 2, 4)[0, :3].T", A.reshape(4, -1) @ B[0, :3]),
     ],
 )
 def test_a_formula_is_what_numpy_makes_of_it(text: str, wanted: object) -> None:
@@ -57,6 +58,8 @@ def test_a_formula_is_what_numpy_makes_of_it(text: str, wanted: object) -> None:
         "sum(A, axis=x)",
         "sum(*A)",
         "swapaxes()",
+        "reshape(A, 5, 5)",
+        "reshape(A, B)",
         "1 if A else 2",
         "A < B < A",
         "(" * 300 + "A" + ")" * 300,
@@ -75,11 +78,25 @@ def test_a_power_of_whole_numbers_ends_at_once() -> None:
         assert evaluate("9 ** 9 ** 9 ** 9", {}) == np.inf
 
 
-def comparison(after: list[float], formula: str, bound: str = "0.1"):  # type: ignore[no-untyped-def]
-    buffers = {"y": BufferInit(shape=[4], dtype="float32")}
-    before = {"y": np.array([1, 2, 3, 4], np.float32).view(np.uint8)}
-    raw = np.array(after, np.float32).view(np.uint8)
-    return compare([Expected(buffer="y", formula=formula, bound=bound)], before, {"y": raw}, buffers)[0]
+def launch_of(buffers: dict[str, BufferInit], *expected: Expected) -> ResolvedLaunch:
+    return ResolvedLaunch(
+        entry="k",
+        target="sm_90",
+        grid_blocks=(1, 1, 1),
+        block=(1, 1, 1),
+        cluster=(1, 1, 1),
+        dynamic_smem_bytes=0,
+        params=[],
+        buffers=buffers,
+        expected=list(expected),
+    )
+
+
+def comparison(after: list[float], formula: str, bound: str = "0.1") -> Comparison:
+    buffer = BufferInit(shape=[4], dtype="float32")
+    launch = launch_of({"y": buffer}, Expected(buffer="y", formula=formula, bound=bound))
+    (found,) = expectations(launch, {"y": np.array([1, 2, 3, 4], np.float32)})
+    return compare(found, np.array(after, np.float32).view(np.uint8), buffer)
 
 
 def test_the_names_are_the_buffers_before_the_run() -> None:
@@ -126,17 +143,7 @@ def test_first_bytes_are_the_inputs_or_what_the_launch_makes() -> None:
         name: BufferInit(shape=[4], dtype="float32", init=init)
         for name, init in (("a", "arange"), ("b", "poison"), ("c", "ones"))
     }
-    launch = ResolvedLaunch(
-        entry="k",
-        target="sm_90",
-        grid_blocks=(1, 1, 1),
-        block=(1, 1, 1),
-        cluster=(1, 1, 1),
-        dynamic_smem_bytes=0,
-        params=[],
-        buffers=buffers,
-    )
-    found = first_bytes(launch, {"c": np.full(4, 7, np.float32)})
+    found = first_bytes(launch_of(buffers), {"c": np.full(4, 7, np.float32)})
     values = {name: float64_values(raw, buffers[name]) for name, raw in found.items()}
     assert values["a"].tolist() == [0, 1, 2, 3]
     assert np.isnan(values["b"]).all()

@@ -372,7 +372,7 @@ def write_bundle(folder: str | Path, rendered: RenderedBundle, *, replace_edited
 
 def _check_outside_of_bundles(folder: Path) -> None:
     """A bundle inside another's folder would be foreign to it, and go with it when it is replaced."""
-    inner = folder.parent.resolve()
+    inner = Path(os.path.realpath(folder.parent))  # Path.resolve raises for a loop of links
     for parent in (inner, *inner.parents):
         if (parent / MANIFEST).is_file() and (parent / "launch.json").is_file():
             raise OutputError(

@@ -516,7 +516,7 @@ def _alternatives(f: Facts) -> list[Alternative]:
         (abs(each.margin) < INDISTINCT, each.margin, f"{axis.replace('_', ' ')} {show(each.label)}", each.row)
         for axis in ("cluster_size", "schedule", "mma_ctas", "tile", "stages")
         for each in f.axis(axis)[:4]
-        if each.row is not None
+        if each.row is not None and each.label != top.label(axis)
     ]
     for _, margin, label, row in sorted(rows, key=lambda each: each[:2]):
         rung = rung_at(f.workload, top, row)

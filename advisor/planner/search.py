@@ -44,6 +44,11 @@ class Rung:
     def time_us(self) -> float:
         return self.times.get(self.row, self.timing.time_us)
 
+    def label(self, axis: str) -> Any:
+        """The pick's own option of an axis."""
+        labels, codes = self.search.axes[axis]
+        return labels[int(codes[self.row])]
+
     @cached_property
     def comparable(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Every candidate's time beside the pick's.

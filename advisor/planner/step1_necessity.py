@@ -61,7 +61,8 @@ def _cluster(f: Facts) -> Decision:
     because = [
         reason(
             f"the choice is bound by {BOUND_WORDS[top.timing.bound]}: {top.timing.bounds[top.timing.bound]:.4g} of "
-            f"{top.timing.time_us:.4g} us",
+            f"{top.timing.time_us:.4g} us"
+            + (f" before its tiles are simulated one by one: {top.time_us:.4g} us then" if _simulated(f) else ""),
             "derived",
             bound=top.timing.bound,
             bound_us=top.timing.bounds[top.timing.bound],
@@ -102,6 +103,11 @@ def _cluster(f: Facts) -> Decision:
         because=because,
         rejected=rejections(f.axis("cluster_size"), size, "cluster of {}"),
     )
+
+
+def _simulated(f: Facts) -> bool:
+    top = f.top
+    return top.evidence != "measured" and abs(top.time_us / top.timing.time_us - 1.0) > 0.005
 
 
 def _against_single(f: Facts, row: int, time_us: float) -> list[Reason]:

@@ -112,7 +112,7 @@ def _stages(f: Facts) -> Decision:
     c, r = f.top.candidate, f.top.resources
     fit = f.ctas_per_sm
     smem = r.dynamic_smem_bytes + r.static_smem_bytes
-    shares = bool(_value(f, "shares_sm"))
+    shares = bool(f.top.label("shares_sm"))
     if "stages" in f.forced:
         words = reason(f"the problem forces {f.forced['stages']} stages: {smem} bytes", "user", smem_bytes=smem)
     elif shares:
@@ -146,11 +146,6 @@ def _stages(f: Facts) -> Decision:
             )
         )
     return Decision(question="How many stages?", choice=f"{c.stages}", because=[words], rejected=rejected)
-
-
-def _value(f: Facts, axis: str) -> object:
-    labels, codes = f.top.search.axes[axis]
-    return labels[int(codes[f.top.row])]
 
 
 def _split(f: Facts, clusters: int) -> Decision:

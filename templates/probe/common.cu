@@ -52,13 +52,27 @@ extern "C" __global__ void probe_atomic(u32* counter, u32 repeats, u64* cycles) 
 template <typename T>
 __device__ __forceinline__ void multiply(u32 repeats, u64* cycles, float* sink) {
     float d[8][4] = {};
-    const u32 a[4] = {threadIdx.x, 0, blockIdx.x, 0};
+    // Products of fp8 have an A of their own, and a new one each time: on sm_90 ptxas makes such a product of two in
+    // fp16 and an addition, and computes what repeats only once.
+    constexpr u32 kOperands = sizeof(T) == 1 ? 8 : 1;
+    u32 a[kOperands][4] = {};
+#pragma unroll
+    for (u32 i = 0; i < kOperands; ++i) {
+        a[i][0] = threadIdx.x + i;
+        a[i][2] = blockIdx.x + i;
+    }
     const u32 b[2] = {threadIdx.x, 0};
     __syncthreads();
     const u64 begin = clock64();
     for (u32 repeat = 0; repeat < repeats; ++repeat) {
 #pragma unroll
-        for (u32 i = 0; i < 8; ++i) ptx::mma_sync<T, T>(d[i], a, b);
+        for (u32 i = 0; i < 8; ++i) {
+            if constexpr (kOperands > 1) {
+                a[i][0] ^= repeat;
+                a[i][2] ^= repeat;
+            }
+            ptx::mma_sync<T, T>(d[i], a[i % kOperands], b);
+        }
     }
     __syncthreads();
     if (threadIdx.x == 0) cycles[blockIdx.x] = clock64() - begin;

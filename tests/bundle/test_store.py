@@ -177,7 +177,8 @@ def test_a_rendered_path_cannot_leave_the_folder(tmp_path: Path, rendered: Rende
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path, rendered: RenderedBundle) -> None:
     (tmp_path / "file").write_text("mine")
-    for place in (tmp_path / "file", tmp_path / "file" / "sample"):
+    (tmp_path / "loop").symlink_to("loop")
+    for place in (tmp_path / "file", tmp_path / "file" / "sample", tmp_path / "loop" / "sample"):
         with pytest.raises(AdvisorError) as error:
             write_bundle(place, rendered)
         assert _code(error) == ("OUTPUT_NOT_A_FOLDER", 2)

@@ -189,3 +189,21 @@ def test_probe_kernels_compile_without_spills(template: str, targets: list[str])
         assert not compiled.warnings
         if target == "sm_90a":
             assert set(compiled.entries) <= set(SIZES)
+
+
+def test_every_product_of_a_rate_kernel_is_computed() -> None:
+    from advisor.toolchain import Unit, compile_cuda, sass_facts
+
+    source = templates.load("probe/common.cu")
+    compiled = compile_cuda(Unit("common.cu", source, templates.headers_for(source), "sm_90", {}))
+    functions = sass_facts(compiled.cubin).functions
+    products = {
+        kind: sum(n for name, n in functions[f"probe_mma_{kind}"].items() if name.startswith("HMMA"))
+        for kind in ("bf16", "fp16", "tf32", "fp8")
+    }
+    assert products["bf16"] > 0
+    assert products["bf16"] % 8 == 0
+    # sm_90 makes an fp8 product of two in fp16.
+    assert products == {"bf16": products["bf16"], "fp16": products["bf16"], "tf32": products["bf16"]} | {
+        "fp8": 2 * products["bf16"]
+    }

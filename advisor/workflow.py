@@ -498,7 +498,7 @@ def parse_device(text: str) -> DeviceChoice:
     if text == "emulator":
         raise InputError(
             "DEVICE_NOT_BUILT",
-            "the emulator is not part of this version: kernels run on a GPU, or not at all",
+            "validation does not drive the emulator in this version: a bundle is validated on a GPU, or not at all",
             fix="use --device auto, which says what did not run, or --device cuda on a machine with a GPU",
             numbers={"device": text},
         )

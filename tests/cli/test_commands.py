@@ -110,7 +110,7 @@ def test_an_error_with_json_is_one_document_on_stdout(advisor: Advisor, problem:
 
 def test_the_emulator_is_refused_by_name(advisor: Advisor) -> None:
     result = advisor("run", "examples/gemm_small.yaml", "--device", "emulator")
-    assert "not part of this version" in result.stderr
+    assert "does not drive the emulator" in result.stderr
 
 
 def test_a_required_gpu_that_is_not_there_exits_3(advisor: Advisor, no_gpu: None, workplace: Path) -> None:

@@ -7,6 +7,7 @@ what was done; what was not done is in it with the reason, never left out. Rooms
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -698,6 +699,7 @@ def simulate_file(
 
 # --- agreement ----------------------------------------------------------------------------------------------------
 
+MAX_TABLE_BYTES = 1 << 24
 TUNED_CHOICES = Path(__file__).parent / "data" / "b200_tuned_choices.csv"
 
 
@@ -710,7 +712,11 @@ def agree(table: Path | None = None, *, target: str = DEFAULT_TARGET, dtypes: Se
 
     path = TUNED_CHOICES if table is None else table
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_TABLE_BYTES + 1)
+        text = content.decode("utf-8-sig")
+        if len(content) > MAX_TABLE_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_TABLE_BYTES} bytes")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(

@@ -421,6 +421,8 @@ def test_agreement_prints_a_share_per_type_and_the_rows_that_differ(advisor: Adv
     ("arguments", "code"),
     [
         (("agreement", "missing.csv"), "TABLE_UNREADABLE"),
+        (("agreement", "/dev/zero"), "TABLE_UNREADABLE"),
+        (("agreement", "examples"), "TABLE_UNREADABLE"),
         (("agreement", "examples/gemm.yaml"), "AGREEMENT_COLUMNS"),
         (("agreement", "--dtype", "fp64"), "AGREEMENT_EMPTY"),
         (("agreement", "--target", "b20"), "UNKNOWN_TARGET"),

@@ -19,7 +19,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +47,7 @@ _DERIVED = re.compile(rf"build|{_DERIVED_FILE}|\.{_DERIVED_FILE}\.new")  # .new:
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DISPOSABLE = ("__pycache__",)
 _READ_ATTEMPTS = 5  # of a bundle that is replaced while it is read
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -355,7 +358,7 @@ def write_bundle(folder: str | Path, rendered: RenderedBundle, *, replace_edited
     with _output_errors(folder):
         _check_outside_of_bundles(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.parent):
+        with _locked(folder.parent), _to_the_end():
             _recover(folder)
             _clear_stale(folder.parent, folder.name)
             if not _may_replace(folder, rendered, replace_edited):
@@ -528,6 +531,24 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def _to_the_end() -> Iterator[None]:
+    """Ctrl-C and a request to end wait until what is inside has been done: they would leave a staging folder when they
+    strike while one is made or removed. It takes a fraction of a second."""
+    if threading.current_thread() is not threading.main_thread():  # signals strike the main thread alone
+        yield
+        return
+    came: list[int] = []
+    handlers = {each: signal.signal(each, lambda number, _: came.append(number)) for each in _ENDING}
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
 def _output_errors(folder: Path) -> Iterator[None]:
     try:
         yield
@@ -558,7 +579,7 @@ def write_derived(bundle: Bundle, name: str, text: str) -> Path:
     if not re.fullmatch(_DERIVED_FILE, name):
         raise ValueError(f"{name} is not a derived file")
     path = bundle.folder / name
-    with _output_errors(path), _locked(bundle.folder.parent):
+    with _output_errors(path), _locked(bundle.folder.parent), _to_the_end():
         _check_still_there(bundle)
         staged = bundle.folder / f".{name}.new"
         try:
@@ -621,7 +642,7 @@ def write_build(bundle: Bundle, compiled: Mapping[tuple[str, str], CompiledImage
     """
     rows: list[BuildRow] = []
     folder = bundle.folder / BUILD
-    with _output_errors(folder), _locked(bundle.folder.parent):
+    with _output_errors(folder), _locked(bundle.folder.parent), _to_the_end():
         _check_still_there(bundle)
         _clear_stale(bundle.folder.parent, BUILD)
         staged = _staging(bundle.folder.parent, BUILD)

@@ -265,6 +265,42 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_bundle(
     assert [each.name for each in target.parent.iterdir()] == ["sample"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["_staging", "_write", "_swap", "_clear_stale"])
+def test_ctrl_c_waits_until_the_folder_is_whole_and_nothing_is_beside_it(
+    tmp_path: Path,
+    rendered: RenderedBundle,
+    other_rendered: RenderedBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    number: signal.Signals,
+) -> None:
+    class Terminated(BaseException):
+        pass
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    folder = write_bundle(tmp_path / "sample", rendered)
+    original = getattr(store, moment)
+
+    def struck(*args: Any) -> Any:
+        result = original(*args)
+        signal.raise_signal(number)
+        return result
+
+    monkeypatch.setattr(store, moment, struck)
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else Terminated):
+            write_bundle(folder, other_rendered)
+        assert signal.getsignal(signal.SIGTERM) is terminate
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert read_bundle(folder).files == other_rendered.files
+    assert [each.name for each in tmp_path.iterdir()] == ["sample"]
+
+
 def test_writers_at_the_same_time_leave_one_of_their_bundles(
     tmp_path: Path, rendered: RenderedBundle, other_rendered: RenderedBundle
 ) -> None:

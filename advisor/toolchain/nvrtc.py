@@ -9,6 +9,10 @@ tables, and the same unit would give other bytes in another folder.
 from __future__ import annotations
 
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -41,15 +45,36 @@ class Image:
 def compiler_version() -> str:
     """`nvrtc 13.0.88`, as the loaded library itself stamps it into PTX (a wheel's metadata may name another file).
 
-    Raises ToolError NVRTC_MISSING or NVRTC_UNUSABLE.
+    This is the first compilation of a process: `compile_image` sees to it. Raises ToolError NVRTC_MISSING or
+    NVRTC_UNUSABLE.
     """
-    result, ptx, log = _compile("/version.cu", "", {}, ("--gpu-architecture=compute_90", "--minimal", "--no-cache"))
+    _library()
+    with _ctrl_c_held():
+        result, ptx, log = _compile("/version.cu", "", {}, ("--gpu-architecture=compute_90", "--minimal", "--no-cache"))
     release = _RELEASE.search(ptx)
     if result != 0 or release is None:
         raise ToolError(
             "NVRTC_UNUSABLE", f"NVRTC does not compile an empty program:\n{log or 'no log'}", fix=f"run: {REINSTALL}"
         )
     return f"nvrtc {release[1]}"
+
+
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """While the library compiles for the first time in a process it has handlers of its own for SIGINT and SIGTERM,
+    which end the process with status 4 and nothing said or cleaned up; where SIGINT is ignored it installs none. What
+    is blocked arrives afterwards, unless a thread of another library takes it: then Ctrl-C has to be pressed again.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main thread only
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def known_targets() -> tuple[int, ...]:
@@ -65,6 +90,7 @@ def compile_image(unit: Unit) -> Image:
     Raises ToolError TARGET_UNKNOWN (the compiler does not know the target's name), COMPILE_FAILED (the log is in the
     message), NVRTC_MISSING or NVRTC_UNUSABLE.
     """
+    compiler_version()  # the first compilation of a process is one that Ctrl-C does not kill
     _check_target(unit.target)
     defines = tuple(f"-D{name}={value}" for name, value in unit.defines.items())
     options = (f"--gpu-architecture={unit.target}", *_ALWAYS, *unit.all_flags, *defines)

@@ -251,3 +251,29 @@ def test_compile_many_keeps_the_order_and_raises_the_first_error():
     assert [each.kernel_hash for each in factors[0]] == [
         kernel_hash(replace(UNIT, defines={"FACTOR": f})) for f in (2, 3)
     ]
+
+
+_PRESS_CTRL_C = """
+import os, signal, threading, time
+from advisor.toolchain import compiler_version
+pressed, done = [], threading.Event()
+signal.signal(signal.SIGINT, lambda *_: pressed.append(1))
+
+def press():
+    while not done.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.0005)
+
+thread = threading.Thread(target=press)
+thread.start()
+version = compiler_version()
+done.set()
+thread.join()
+print(version, len(pressed) > 0)
+"""
+
+
+def test_ctrl_c_during_the_first_compilation_of_a_process_is_the_callers():
+    """The library takes SIGINT for itself there, and ends the process with status 4."""
+    child = subprocess.run([sys.executable, "-c", _PRESS_CTRL_C], capture_output=True, text=True, timeout=60)
+    assert (child.returncode, child.stdout) == (0, f"{compiler_version()} True\n"), child.stderr

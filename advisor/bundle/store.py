@@ -317,6 +317,13 @@ def _read_inside(folder: Path, path: str) -> bytes:
                     fix="replace the link by the file, or generate the bundle again",
                     numbers={"path": path},
                 )
+        if place.exists() and not place.is_file() and not place.is_dir():  # a pipe would be waited for
+            raise BundleError(
+                "BUNDLE_PATH",
+                f"{place} is not a plain file",
+                fix="generate the bundle again",
+                numbers={"path": path},
+            )
         return place.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise _incomplete(folder, path) from error

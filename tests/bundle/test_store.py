@@ -167,6 +167,15 @@ def test_a_symbolic_link_never_leads_out_of_the_folder(tmp_path: Path, rendered:
     assert _code(error) == ("BUNDLE_PATH", 2)
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, rendered: RenderedBundle) -> None:
+    folder = write_bundle(tmp_path / "sample", rendered)
+    (folder / "plan.json").unlink()
+    os.mkfifo(folder / "plan.json")
+    with pytest.raises(AdvisorError, match="not a plain file") as error:
+        read_bundle(folder)
+    assert _code(error) == ("BUNDLE_PATH", 2)
+
+
 def test_a_rendered_path_cannot_leave_the_folder(tmp_path: Path, rendered: RenderedBundle) -> None:
     bad = RenderedBundle("sample", {**rendered.files, "../evil": ""}, rendered.launch, rendered.plan)
     with pytest.raises(AdvisorError) as error:

@@ -54,7 +54,7 @@ def read_launch(path: Path) -> LaunchFile:
         _refuse(path, f"it cannot be read: {error.strerror or error}")
     except json.JSONDecodeError as error:
         _refuse(path, f"it is no JSON: {error.msg}", line=error.lineno)
-    except (UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no text, a number of too many digits, nesting without end
         _refuse(path, "it is no JSON")
     if not isinstance(document, dict):
         _refuse(path, "a launch file is one JSON object")

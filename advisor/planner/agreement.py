@@ -16,7 +16,7 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.kinds.gemm import cost, space
 from advisor.machine.profile import DeviceProfile
-from advisor.problem.gemm import GemmProblem
+from advisor.problem.gemm import MAX_EXTENT, GemmProblem
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
 # The N tiles of the tuner's space by type and CTAs per MMA. That space is not published with the table: it is inferred.
@@ -60,22 +60,52 @@ def agreement(text: str, profile: DeviceProfile, dtypes: Sequence[str] = ()) -> 
     """Agreement per type, then of all of them (`all`). `text` is the table as CSV; rows of types that a problem file
     does not have are left out.
 
-    Raises InputError where a column is missing.
+    Raises InputError where a column is missing or a row holds no valid number.
     """
     rows = [compare(each, profile) for each in read(text) if not dtypes or each["dtype"] in dtypes]
     names = list(dict.fromkeys(row.dtype for row in rows))
     return [_share(name, [row for row in rows if name in (row.dtype, "all")]) for name in [*names, "all"] if rows]
 
 
+RANGES = {
+    "m": (1, MAX_EXTENT),
+    "n": (1, MAX_EXTENT),
+    "k": (1, MAX_EXTENT),
+    "two_cta": (0, 1),
+    "tile_n": (8, 256),
+    "swap_ab": (0, 1),
+}  # what a row may hold
+
+
 def read(text: str) -> list[dict[str, str]]:
     """Rows of the table whose type the problem file knows."""
-    rows = list(csv.DictReader(text.splitlines()))
+    reader = csv.DictReader(text.splitlines())
+    try:
+        numbered = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise _bad_value(reader.line_num, str(error)) from error
+    rows = [row for _, row in numbered]
     missing = [name for name in COLUMNS if not rows or name not in rows[0]]
     if missing:
         raise InputError(
             "AGREEMENT_COLUMNS", f"the table has no column {', '.join(missing)}", fix=f"columns: {', '.join(COLUMNS)}"
         )
-    return [row for row in rows if row["dtype"] in TYPES]
+    known = [(line, row) for line, row in numbered if row["dtype"] in TYPES]
+    for line, row in known:
+        for name, (low, high) in RANGES.items():
+            value = row[name] or ""
+            if not (value.isascii() and value.isdigit() and len(value) <= 10 and low <= int(value) <= high):
+                raise _bad_value(line, f"{name} is {value[:40]!r}, not a whole number from {low} to {high}")
+    return [row for _, row in known]
+
+
+def _bad_value(line: int, message: str) -> InputError:
+    return InputError(
+        "AGREEMENT_VALUE",
+        f"line {line} of the table: {message}",
+        fix="correct the row, or leave it out",
+        numbers={"line": line},
+    )
 
 
 def compare(row: dict[str, str], profile: DeviceProfile) -> Row:

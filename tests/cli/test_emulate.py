@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.errors import EXIT_DONE, EXIT_INPUT, EXIT_NO
+from advisor.errors import EXIT_DONE, EXIT_INPUT, EXIT_NO, InputError
 
 Advisor = Callable[..., Any]
 PTX = "examples/emulate/axpy.ptx"
@@ -299,3 +299,13 @@ def test_a_file_that_is_missing_exits_2(advisor: Advisor) -> None:
     assert advisor("emulate", "missing.ptx", "--launch", LAUNCH).status == EXIT_INPUT
     assert advisor("emulate", PTX, "--launch", "missing.json").status == EXIT_INPUT
     assert advisor("emulate", PTX).status == EXIT_INPUT
+
+
+def test_a_launch_file_with_a_number_of_too_many_digits_is_refused(tmp_path: Path) -> None:
+    from advisor.emulator.launch_file import read_launch
+
+    path = tmp_path / "launch.json"
+    path.write_text('{"dynamic_smem_bytes": ' + "9" * 5000 + "}")
+    with pytest.raises(InputError) as caught:
+        read_launch(path)
+    assert caught.value.code == "EMU_LAUNCH_FILE"

@@ -127,3 +127,11 @@ def test_predicted_times_are_within_the_stated_factor_of_the_library(plan_for):
             assert choice.prediction.low_us <= row["cublas_us"] <= choice.prediction.high_us, row
     assert len(logs) == 20
     assert math.exp(sum(logs) / len(logs)) <= MEAN_ERROR
+
+
+@pytest.mark.parametrize("bad", ["-1", "", "0", "x", "9" * 5000, "2147483648"])
+def test_a_row_with_no_valid_number_is_refused_with_its_line(bad: str) -> None:
+    table = f"dtype,m,n,k,two_cta,tile_n,swap_ab\nbf16,512,512,512,1,128,0\nbf16,{bad},512,512,1,128,0\n"
+    with pytest.raises(InputError, match="line 3") as caught:
+        agreement(table, load_profile("b200"))
+    assert caught.value.code == "AGREEMENT_VALUE"

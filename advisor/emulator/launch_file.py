@@ -20,7 +20,15 @@ from pydantic import ValidationError
 
 from advisor.emulator.program import Program
 from advisor.errors import InputError, Where
-from advisor.records.launch import BytesParam, PtrParam, ResolvedLaunch, ScalarParam, ScratchParam, TensorMapParam
+from advisor.records.launch import (
+    BytesParam,
+    ElementMapParam,
+    PtrParam,
+    ResolvedLaunch,
+    ScalarParam,
+    ScratchParam,
+    TensorMapParam,
+)
 
 Array = NDArray[Any]
 
@@ -135,7 +143,7 @@ def _check(path: Path, launch: ResolvedLaunch) -> None:
             case ScratchParam():
                 if _number(path, f"{place}.bytes", param.bytes, int) < 0:
                     _refuse(path, "a scratch of less than 0 bytes", f"{place}.bytes")
-            case TensorMapParam():
+            case TensorMapParam() | ElementMapParam():
                 for value in (*param.global_dim, *param.global_stride_bytes):
                     _number(path, place, value, int)
     for name, buffer in launch.buffers.items():

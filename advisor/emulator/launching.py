@@ -25,6 +25,7 @@ from advisor.records.launch import (
     TORCH_TYPE_BYTES,
     BufferInit,
     BytesParam,
+    ElementMapParam,
     PtrParam,
     ResolvedLaunch,
     ResolvedParam,
@@ -210,7 +211,7 @@ def _encode(
         return bytes.fromhex(param.value)
     if isinstance(param, ScratchParam):
         return scratch[param.name][0].address.to_bytes(8, "little")
-    if isinstance(param, TensorMapParam):
+    if isinstance(param, (TensorMapParam, ElementMapParam)):
         return _tensor_map(param, _buffer(param.buffer, buffers))
     if param.buffer is None:
         return bytes(8)
@@ -246,5 +247,5 @@ def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     return buffers[name]
 
 
-def _tensor_map(param: TensorMapParam, buffer: Buffer) -> bytes:
+def _tensor_map(param: TensorMapParam | ElementMapParam, buffer: Buffer) -> bytes:
     return encode(param, buffer.address).image()

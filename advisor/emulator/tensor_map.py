@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.errors import InputError
-from advisor.records.launch import TensorMapParam
+from advisor.records.launch import ElementMapParam, TensorMapParam
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -506,20 +506,31 @@ class TensorMap:
         )
 
 
-def encode(param: TensorMapParam, address: int) -> TensorMap:
+_SWIZZLES = {
+    "none": Swizzle.NONE,
+    "32B": Swizzle.B32,
+    "64B": Swizzle.B64,
+    "128B": Swizzle.B128,
+    "128B_ATOM_32B": Swizzle.B128_ATOM_32B,
+    "128B_ATOM_32B_FLIP_8B": Swizzle.B128_ATOM_32B_FLIP_8B,
+    "128B_ATOM_64B": Swizzle.B128_ATOM_64B,
+}
+
+
+def encode(param: TensorMapParam | ElementMapParam, address: int) -> TensorMap:
     """The map of a resolved launch parameter over the buffer at `address`. An extent of 0 is encoded as 1.
 
     Raises InputError EMU_TENSOR_MAP_REFUSED.
     """
     return TensorMap(
-        OF_TORCH[param.dtype],
+        OF_TORCH[param.dtype] if isinstance(param, TensorMapParam) else DataType[param.dtype.removeprefix("16")],
         address,
         tuple(max(1, int(each)) for each in param.global_dim),
         tuple(int(each) for each in param.global_stride_bytes),
         tuple(param.box_dim),
         tuple(param.element_strides),
         {"none": Interleave.NONE, "16B": Interleave.B16, "32B": Interleave.B32}[param.interleave],
-        {"none": Swizzle.NONE, "32B": Swizzle.B32, "64B": Swizzle.B64, "128B": Swizzle.B128}[param.swizzle],
+        _SWIZZLES[param.swizzle],
         {"none": L2Promotion.NONE, "64B": L2Promotion.B64, "128B": L2Promotion.B128, "256B": L2Promotion.B256}[
             param.l2_promotion
         ],

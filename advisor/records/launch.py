@@ -68,22 +68,48 @@ class Buffer(Record):
     align_bytes: int = 16
 
 
-class TensorMapParam(Record):
+class _TensorMap(Record):
     """The driver encoder's arguments, innermost dimension first; whoever runs it makes the 128 bytes."""
 
-    kind: Literal["tensormap"] = "tensormap"
+    kind: str
     name: str
     buffer: str
-    dtype: TorchType
+    dtype: str
     rank: int
     global_dim: list[Value]
     global_stride_bytes: list[Value]
     box_dim: list[int]
     element_strides: list[int]
-    swizzle: Swizzle
+    swizzle: str
     interleave: Literal["none", "16B", "32B"] = "none"
     l2_promotion: Literal["none", "64B", "128B", "256B"] = "128B"
     oob_fill: Literal["zero", "nan"] = "zero"
+
+
+class TensorMapParam(_TensorMap):
+    """A tensor map whose elements are those of its buffer, or bytes where two values share one."""
+
+    kind: Literal["tensormap"] = "tensormap"
+    dtype: TorchType
+    swizzle: Swizzle
+
+
+class ElementMapParam(_TensorMap):
+    """A tensor map with the encoder's own element type and swizzle, by the driver's names: extents, boxes and
+    coordinates count these elements. Only a resolved launch has it."""
+
+    kind: Literal["element_map"] = "element_map"
+    dtype: Literal[
+        "UINT16",
+        "UINT64",
+        "FLOAT32_FTZ",
+        "TFLOAT32",
+        "TFLOAT32_FTZ",
+        "16U4_ALIGN8B",
+        "16U4_ALIGN16B",
+        "16U6_ALIGN16B",
+    ]
+    swizzle: Literal["none", "32B", "64B", "128B", "128B_ATOM_32B", "128B_ATOM_32B_FLIP_8B", "128B_ATOM_64B"]
 
 
 class PtrParam(Record):
@@ -127,7 +153,7 @@ class BytesParam(Record):
 
 
 ResolvedParam = Annotated[
-    TensorMapParam | PtrParam | ScalarParam | ScratchParam | BytesParam, Field(discriminator="kind")
+    TensorMapParam | ElementMapParam | PtrParam | ScalarParam | ScratchParam | BytesParam, Field(discriminator="kind")
 ]
 
 

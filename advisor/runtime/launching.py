@@ -14,6 +14,7 @@ from typing import Any
 from advisor.errors import DeviceError, ToolError
 from advisor.records.launch import (
     BytesParam,
+    ElementMapParam,
     PtrParam,
     ResolvedLaunch,
     ResolvedParam,
@@ -86,7 +87,7 @@ def pack(api: Api, param: ResolvedParam, pointers: Mapping[str, int], scratch: S
         return bytes.fromhex(param.value)
     if isinstance(param, ScratchParam):
         return struct.pack("<Q", scratch.address(param))
-    if isinstance(param, TensorMapParam):
+    if isinstance(param, (TensorMapParam, ElementMapParam)):
         return encode(api, param, _pointer(pointers, param.buffer))
     return struct.pack("<Q", _resolve_pointer(param, pointers))
 

@@ -10,7 +10,7 @@ import ctypes
 from typing import Any
 
 from advisor.errors import DeviceError
-from advisor.records.launch import TensorMapParam
+from advisor.records.launch import ElementMapParam, TensorMapParam
 from advisor.runtime.driver import Api
 
 TENSOR_MAP_BYTES = 128
@@ -30,13 +30,12 @@ _DATA_TYPE = {
     "uint32": "UINT32",
     "int64": "INT64",
 }
-_SWIZZLE = {"none": "NONE", "32B": "32B", "64B": "64B", "128B": "128B"}
 _INTERLEAVE = {"none": "NONE", "16B": "16B", "32B": "32B"}
 _PROMOTION = {"none": "NONE", "64B": "L2_64B", "128B": "L2_128B", "256B": "L2_256B"}
 _FILL = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 
 
-def encode(api: Api, param: TensorMapParam, address: int) -> bytes:
+def encode(api: Api, param: TensorMapParam | ElementMapParam, address: int) -> bytes:
     """The tensor map of a resolved parameter over `address`. An extent of 0 is encoded as 1.
 
     Raises DeviceError TENSOR_MAP_REFUSED with the encoder's arguments.
@@ -46,7 +45,7 @@ def encode(api: Api, param: TensorMapParam, address: int) -> bytes:
     try:
         made = api.call(
             "cuTensorMapEncodeTiled",
-            api.enum("CUtensorMapDataType", f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPE[param.dtype]}"),
+            api.enum("CUtensorMapDataType", f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPE.get(param.dtype, param.dtype)}"),
             param.rank,
             raw.CUdeviceptr(address),
             [raw.cuuint64_t(each) for each in arguments["global_dim"]],
@@ -54,7 +53,7 @@ def encode(api: Api, param: TensorMapParam, address: int) -> bytes:
             [raw.cuuint32_t(each) for each in arguments["box_dim"]],
             [raw.cuuint32_t(each) for each in arguments["element_strides"]],
             api.enum("CUtensorMapInterleave", f"CU_TENSOR_MAP_INTERLEAVE_{_INTERLEAVE[param.interleave]}"),
-            api.enum("CUtensorMapSwizzle", f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLE[param.swizzle]}"),
+            api.enum("CUtensorMapSwizzle", f"CU_TENSOR_MAP_SWIZZLE_{param.swizzle.upper()}"),
             api.enum("CUtensorMapL2promotion", f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTION[param.l2_promotion]}"),
             api.enum("CUtensorMapFloatOOBfill", f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{_FILL[param.oob_fill]}"),
         )
@@ -69,7 +68,7 @@ def encode(api: Api, param: TensorMapParam, address: int) -> bytes:
     return ctypes.string_at(int(made.getPtr()), TENSOR_MAP_BYTES)
 
 
-def encoder_arguments(param: TensorMapParam) -> dict[str, Any]:
+def encoder_arguments(param: TensorMapParam | ElementMapParam) -> dict[str, Any]:
     """Dimensions, strides and box of a resolved parameter as integers, innermost first."""
     return {
         "global_dim": [max(1, int(each)) for each in param.global_dim],

@@ -23,7 +23,7 @@ from advisor.emulator.tensor_map import (
     transfer_violations,
 )
 from advisor.errors import InputError
-from advisor.records.launch import TensorMapParam
+from advisor.records.launch import ElementMapParam, TensorMapParam
 
 PLAIN = TensorMap(DataType.BFLOAT16, 0x1000, (100, 50), (256,), (64, 32), (1, 1))
 BASE = 0x1000
@@ -105,6 +105,16 @@ def test_the_parameter_of_a_launch_is_encoded() -> None:
     assert made.l2_promotion is L2Promotion.B256
     with pytest.raises(InputError, match="EMU_TENSOR_MAP_REFUSED"):
         encode(param, BASE + 8)
+
+
+def test_an_element_that_no_torch_type_names_is_encoded_by_the_drivers_name() -> None:
+    param = ElementMapParam(
+        name="a", buffer="A", dtype="16U4_ALIGN16B", rank=2, global_dim=[256, 8], global_stride_bytes=[128],
+        box_dim=[128, 8], element_strides=[1, 1], swizzle="128B_ATOM_32B",
+    )  # fmt: skip
+    made = encode(param, BASE)
+    assert (made.dtype, made.swizzle, made.row_bytes) == (DataType.U4_ALIGN16B, Swizzle.B128_ATOM_32B, 128)
+    assert encode(param.model_copy(update={"dtype": "TFLOAT32", "box_dim": [32, 8]}), BASE).dtype is DataType.TFLOAT32
 
 
 @pytest.mark.parametrize("name", GOOD)

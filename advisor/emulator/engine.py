@@ -144,7 +144,7 @@ class Engine:
 
     def _phase_over(self) -> None:
         self.machine.phases["mbarrier"] += 1
-        self._wake()
+        self.wake()
 
     def end(self, slot: int, rows: Array) -> None:
         """The last warp of a CTA has exited: nothing may be on its way to it any more."""
@@ -160,25 +160,25 @@ class Engine:
                 self.groups.pop((row, lane), None)
             self.warpgroups.pop(row, None)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.machine.scheduler.woken = True
 
     # --- lanes --------------------------------------------------------------------------------------------------
 
-    def _lanes(self, g: Group, lanes: Array | None) -> Iterator[tuple[int, int]]:
+    def each_lane(self, g: Group, lanes: Array | None) -> Iterator[tuple[int, int]]:
         on = g.lanes() if lanes is None else lanes
         rows, lanes_on = np.nonzero(on)
         yield from zip(rows.tolist(), lanes_on.tolist(), strict=True)
 
-    def _by(self, g: Group, index: int, site: int, lane: int | None) -> By:
+    def by(self, g: Group, index: int, site: int, lane: int | None) -> By:
         return By(int(self.machine.order_row[g.rows[index]]), site, lane)
 
-    def _unit(self, g: Group, index: int, address: int, site: int, lane: int) -> tuple[BarrierUnit, int]:
+    def unit(self, g: Group, index: int, address: int, site: int, lane: int) -> tuple[BarrierUnit, int]:
         """The barriers of the CTA that a shared address names, and the address in its window."""
-        slot = self._slot(g, index, address, site, lane)
+        slot = self.slot_of(g, index, address, site, lane)
         return self.ctas[slot].barriers, address & _LOCAL
 
-    def _slot(self, g: Group, index: int, address: int, site: int, lane: int) -> int:
+    def slot_of(self, g: Group, index: int, address: int, site: int, lane: int) -> int:
         machine = self.machine
         row = int(g.rows[index])
         rank = address >> RANK_SHIFT
@@ -192,9 +192,9 @@ class Engine:
     def barrier(
         self, operation: str, g: Group, site: int, place: Array, count: Array | None, lanes: Array | None
     ) -> None:
-        for index, lane in self._lanes(g, lanes):
-            by = self._by(g, index, site, lane)
-            unit, address = self._unit(g, index, int(place[index, lane]), site, lane)
+        for index, lane in self.each_lane(g, lanes):
+            by = self.by(g, index, site, lane)
+            unit, address = self.unit(g, index, int(place[index, lane]), site, lane)
             number = 0 if count is None else int(count[index, lane])
             if operation == "init":
                 self._inside(g, index, address, site, lane)
@@ -232,11 +232,11 @@ class Engine:
         cluster: bool,
     ) -> Array:
         states = np.zeros((g.n, 32), np.uint64)
-        for index, lane in self._lanes(g, lanes):
-            unit, address = self._unit(g, index, int(place[index, lane]), site, lane)
+        for index, lane in self.each_lane(g, lanes):
+            unit, address = self.unit(g, index, int(place[index, lane]), site, lane)
             states[index, lane] = unit.arrive(
                 address,
-                self._by(g, index, site, lane),
+                self.by(g, index, site, lane),
                 1 if count is None else int(count[index, lane]),
                 expect_tx=0 if bytes_ is None else int(bytes_[index, lane]),
                 drop=drop,
@@ -249,9 +249,9 @@ class Engine:
     def arrive_after_copies(self, g: Group, site: int, place: Array, no_increment: bool, lanes: Array | None) -> None:
         """`cp.async.mbarrier.arrive`: here the thread's copies land first."""
         self.machine.land_copies(g, lanes)
-        for index, lane in self._lanes(g, lanes):
-            unit, address = self._unit(g, index, int(place[index, lane]), site, lane)
-            by = self._by(g, index, site, lane)
+        for index, lane in self.each_lane(g, lanes):
+            unit, address = self.unit(g, index, int(place[index, lane]), site, lane)
+            by = self.by(g, index, site, lane)
             if not no_increment:
                 unit.count_in(address, by)
             unit.arrive(address, by)
@@ -317,8 +317,8 @@ class Engine:
             for lane in np.flatnonzero(on[index]).tolist():
                 key = (int(place[index, lane]), int(phase[index, lane]))
                 if key not in answers:
-                    by = self._by(group, index, block.end, lane)
-                    unit, address = self._unit(group, index, key[0], block.end, lane)
+                    by = self.by(group, index, block.end, lane)
+                    unit, address = self.unit(group, index, key[0], block.end, lane)
                     test = unit.test_parity if parity else unit.test_state
                     answers[key] = test(address, key[1], by, sem=sem, scope=scope)
                 result[index, lane] = answers[key]
@@ -354,7 +354,7 @@ class Engine:
         mask: Array | None,
         lanes: Array | None,
     ) -> None:
-        for index, lane in self._lanes(g, lanes):
+        for index, lane in self.each_lane(g, lanes):
             where = [int(each[index, lane].view(np.int32)) for each in coordinates]
             tensor = self._tensor_map(g, index, lane, form, int(descriptor[index, lane]))
             address = int(place[index, lane])
@@ -410,7 +410,7 @@ class Engine:
     ) -> None:
         """`tensormap.replace`. A map starts as 128 zero bytes, or as a copy of another one."""
         machine = self.machine
-        for index, lane in self._lanes(g, lanes):
+        for index, lane in self.each_lane(g, lanes):
             memory, shadow, start = self._image_place(g, index, lane, site, space, int(place[index, lane]))
             image = memory.data[start : start + IMAGE_BYTES]
             held = TensorMap.from_image(image.tobytes()) if image.any() else _BLANK
@@ -449,8 +449,8 @@ class Engine:
             machine.fail(g, site, "EMU_MISALIGNED", message, index, lane)
         places = np.arange(address, address + IMAGE_BYTES, 16)
         if space == "shared":
-            slot = self._slot(g, index, address, site, lane)
-            offsets = self._shared_offsets(g, index, lane, site, slot, places & _LOCAL, 16)
+            slot = self.slot_of(g, index, address, site, lane)
+            offsets = self.shared_offsets(g, index, lane, site, slot, places & _LOCAL, 16)
             return machine.shared.bytes, machine.shared_shadow, int(offsets[0])
         offsets = self._global_offsets(g, index, lane, site, places, 16)
         return machine.globals.bytes, machine.global_shadow, int(offsets[0])
@@ -477,12 +477,12 @@ class Engine:
         barrier: int,
     ) -> None:
         machine = self.machine
-        slot = self._slot(g, index, address, form.site, lane)
+        slot = self.slot_of(g, index, address, form.site, lane)
         transfer = self._transfer(form, tensor, where, address & _LOCAL)
-        target = self._shared_offsets(g, index, lane, form.site, slot, transfer.shared, transfer.chunk)
+        target = self.shared_offsets(g, index, lane, form.site, slot, transfer.shared, transfer.chunk)
         source = self._global_offsets(g, index, lane, form.site, transfer.globals_[transfer.inside], transfer.chunk)
-        unit, at = self._unit(g, index, barrier, form.site, lane)
-        by = self._by(g, index, form.site, lane)
+        unit, at = self.unit(g, index, barrier, form.site, lane)
+        by = self.by(g, index, form.site, lane)
         operation = machine.order.issue(by.row, by.pc, lane, unit.use(at, by, "a tensor copy").channel)
         self._read_and_write(operation, machine.global_shadow, source, machine.shared_shadow, target, transfer.chunk)
         moved = _Moved()
@@ -497,7 +497,7 @@ class Engine:
             assert moved.values is not None
             _put(machine.shared.bytes, target, moved.values)
             unit.complete_tx(at, transfer.tx_bytes, by, operation)
-            self._wake()
+            self.wake()
 
         rows = transfer.tx_bytes // tensor.row_bytes
         self._box(slot, TileBox(address & _LOCAL, rows, tensor.row_bytes, _SWIZZLE_NAMES.get(tensor.swizzle, "")))
@@ -516,10 +516,10 @@ class Engine:
         self, g: Group, index: int, lane: int, form: TensorCopy, tensor: TensorMap, where: list[int], address: int
     ) -> None:
         machine = self.machine
-        slot = self._slot(g, index, address, form.site, lane)
+        slot = self.slot_of(g, index, address, form.site, lane)
         transfer = self._transfer(form, tensor, where, address & _LOCAL)
         inside = transfer.inside
-        source = self._shared_offsets(g, index, lane, form.site, slot, transfer.shared[inside], transfer.chunk)
+        source = self.shared_offsets(g, index, lane, form.site, slot, transfer.shared[inside], transfer.chunk)
         target = self._global_offsets(g, index, lane, form.site, transfer.globals_[inside], transfer.chunk)
         machine.bytes_moved["tensor store"] += int(inside.sum()) * transfer.chunk
         update = self._update(g, index, lane, form, tensor) if form.reduction else None
@@ -555,7 +555,7 @@ class Engine:
     ) -> None:
         """Shared to global, in the bulk group of the thread."""
         machine = self.machine
-        self._written(g, index, lane, site, source, chunk)
+        self.must_be_written(g, index, lane, site, source, chunk)
         groups = self._groups(g, index, lane)
         row = int(machine.order_row[g.rows[index]])
         member = groups.add(row, site, lane)
@@ -599,12 +599,12 @@ class Engine:
         return found
 
     def bulk_commit(self, g: Group, site: int, lanes: Array | None) -> None:
-        for index, lane in self._lanes(g, lanes):
+        for index, lane in self.each_lane(g, lanes):
             if (int(g.rows[index]), lane) in self.groups:
                 self._groups(g, index, lane).commit()
 
     def bulk_wait(self, g: Group, site: int, count: int, read: bool, lanes: Array | None) -> None:
-        for index, lane in self._lanes(g, lanes):
+        for index, lane in self.each_lane(g, lanes):
             groups = self.groups.get((int(g.rows[index]), lane))
             if groups is None:
                 continue
@@ -634,7 +634,7 @@ class Engine:
         mask: Array | None,
         lanes: Array | None,
     ) -> None:
-        for index, lane in self._lanes(g, lanes):
+        for index, lane in self.each_lane(g, lanes):
             count = int(size[index, lane])
             ends = [int(to[index, lane]), int(source[index, lane])]
             if count % 16 or ends[0] % 16 or ends[1] % 16:
@@ -644,8 +644,8 @@ class Engine:
                 continue
             steps = np.arange(0, count, 16)
             if barrier is None:
-                slot = self._slot(g, index, ends[1], form.site, lane)
-                taken = self._shared_offsets(g, index, lane, form.site, slot, (ends[1] & _LOCAL) + steps, 16)
+                slot = self.slot_of(g, index, ends[1], form.site, lane)
+                taken = self.shared_offsets(g, index, lane, form.site, slot, (ends[1] & _LOCAL) + steps, 16)
                 given = self._global_offsets(g, index, lane, form.site, ends[0] + steps, 16)
                 self.machine.bytes_moved["bulk store"] += count
                 self._store(g, index, lane, form.site, taken, given, 16, None)
@@ -662,8 +662,8 @@ class Engine:
     ) -> None:
         machine = self.machine
         steps = np.arange(0, count, 16)
-        slot = self._slot(g, index, to, form.site, lane)
-        target = self._shared_offsets(g, index, lane, form.site, slot, (to & _LOCAL) + steps, 16)
+        slot = self.slot_of(g, index, to, form.site, lane)
+        target = self.shared_offsets(g, index, lane, form.site, slot, (to & _LOCAL) + steps, 16)
         if form.source == "global":
             taken, memory, shadow = (
                 self._global_offsets(g, index, lane, form.site, source + steps, 16),
@@ -671,15 +671,15 @@ class Engine:
                 machine.global_shadow,
             )
         else:
-            own = self._slot(g, index, source, form.site, lane)
+            own = self.slot_of(g, index, source, form.site, lane)
             taken, memory, shadow = (
-                self._shared_offsets(g, index, lane, form.site, own, (source & _LOCAL) + steps, 16),
+                self.shared_offsets(g, index, lane, form.site, own, (source & _LOCAL) + steps, 16),
                 machine.shared.bytes,
                 machine.shared_shadow,
             )
-            self._written(g, index, lane, form.site, taken, 16)
-        unit, at = self._unit(g, index, barrier, form.site, lane)
-        by = self._by(g, index, form.site, lane)
+            self.must_be_written(g, index, lane, form.site, taken, 16)
+        unit, at = self.unit(g, index, barrier, form.site, lane)
+        by = self.by(g, index, form.site, lane)
         operation = machine.order.issue(by.row, by.pc, lane, unit.use(at, by, "a bulk copy").channel)
         self._read_and_write(operation, shadow, taken, machine.shared_shadow, target, 16)
         moved = _Moved()
@@ -691,7 +691,7 @@ class Engine:
             assert moved.values is not None
             _put(machine.shared.bytes, target, moved.values)
             unit.complete_tx(at, count, by, operation)
-            self._wake()
+            self.wake()
 
         machine.bytes_moved["bulk load"] += count
         machine.queue.submit([read, write], f"bulk copy at line {machine.line(form.site)}")
@@ -710,7 +710,7 @@ class Engine:
     ) -> None:
         """`st.async` and `red.async`: the bytes land later, and the destination's mbarrier counts them."""
         machine = self.machine
-        for index, lane in self._lanes(g, lanes):
+        for index, lane in self.each_lane(g, lanes):
             address, at = int(place[index, lane]), int(barrier[index, lane])
             if address % access.size:
                 message = f"{access.size} bytes of shared memory at {address:#x}"
@@ -718,11 +718,11 @@ class Engine:
             if address >> RANK_SHIFT != at >> RANK_SHIFT:
                 message = f"data for CTA rank {address >> RANK_SHIFT} and an mbarrier of rank {at >> RANK_SHIFT}"
                 machine.fail(g, access.site, "EMU_OUT_OF_BOUNDS", message, index, lane)
-            slot = self._slot(g, index, address, access.site, lane)
+            slot = self.slot_of(g, index, address, access.site, lane)
             where = np.array([address & _LOCAL])
-            target = self._shared_offsets(g, index, lane, access.site, slot, where, access.size)
-            unit, local = self._unit(g, index, at, access.site, lane)
-            by = self._by(g, index, access.site, lane)
+            target = self.shared_offsets(g, index, lane, access.site, slot, where, access.size)
+            unit, local = self.unit(g, index, at, access.site, lane)
+            by = self.by(g, index, access.site, lane)
             operation = machine.order.issue(by.row, by.pc, lane, unit.use(local, by, "st.async").channel)
             if machine.races:
                 order, shadow = machine.order, machine.shared_shadow
@@ -752,7 +752,7 @@ class Engine:
                 view[cell] = word if update is None else update(view[cell].copy(), word, None)
             memory.written[start : start + access.size] = 1
             unit.complete_tx(local, access.size, by, operation)
-            self._wake()
+            self.wake()
 
         return land
 
@@ -765,9 +765,7 @@ class Engine:
             self.machine.order.async_access(operation, source, taken, chunk, write=False)
             self.machine.order.async_access(operation, target, given, chunk, write=True)
 
-    def _shared_offsets(
-        self, g: Group, index: int, lane: int, site: int, slot: int, places: Array, chunk: int
-    ) -> Array:
+    def shared_offsets(self, g: Group, index: int, lane: int, site: int, slot: int, places: Array, chunk: int) -> Array:
         shared = self.machine.shared
         offsets = places - SHARED_START
         if len(offsets) and (int(offsets.min()) < 0 or int(offsets.max()) > shared.size - chunk):
@@ -792,7 +790,7 @@ class Engine:
         found: Array = first[0]
         return found
 
-    def _written(self, g: Group, index: int, lane: int, site: int, offsets: Array, chunk: int) -> None:
+    def must_be_written(self, g: Group, index: int, lane: int, site: int, offsets: Array, chunk: int) -> None:
         """What an operation reads from shared memory must have been written."""
         if not _pieces_of(self.machine.shared.bytes.written, offsets, chunk).all():
             message = "an asynchronous operation reads shared memory of which some bytes were never written"
@@ -890,9 +888,9 @@ class Engine:
         descriptor = Descriptor.decode(value)
         places = descriptor.chunks(extent, major, kind)
         flat = places.ravel()
-        offsets = self._shared_offsets(g, index, 0, form.site, slot, flat, CHUNK)
+        offsets = self.shared_offsets(g, index, 0, form.site, slot, flat, CHUNK)
         self._judge(g, index, form.site, slot, descriptor, extent, major, kind)
-        self._written(g, index, 0, form.site, offsets, CHUNK)
+        self.must_be_written(g, index, 0, form.site, offsets, CHUNK)
         if machine.races:
             machine.order.async_access(
                 member.operation, machine.shared_shadow, offsets, CHUNK, write=False, channel=groups.reads

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from advisor.emulator import numbers
+from advisor.emulator import numbers, wide
 from advisor.emulator.memory import GLOBAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_START, SHARED_WINDOW
 from advisor.emulator.operation import WIDTH, Operation
 from advisor.emulator.ptx.graph import Block, destination_count, read, written
@@ -180,6 +180,10 @@ class Emitter:
     def constant(self, value: int, bits: int) -> Value:
         if bits == 1:
             return Value(self.program.constant(np.bool_(value & 1), "bool", value & 1), 1, True)
+        if bits == 128:
+            if value:
+                self.refuse("a literal of 128 bits")
+            return Value(self.program.constant(wide.ZERO, 128, 0), 128, True)
         value &= (1 << bits) - 1
         return Value(self.program.constant(_SCALAR[bits](value), bits, value), bits, True)
 
@@ -202,6 +206,11 @@ class Emitter:
 
     def packed(self, vector: Vector, bits: int) -> Value:
         """`{lo, hi}` as one value."""
+        if bits == 128:
+            if len(vector.elements) != 2:
+                self.refuse("128 bits are two registers of 64")
+            low, high = (self.array(self.source(each, "b64")) for each in vector.elements)
+            return Value(f"joined({low}, {high})", 128)
         width = bits // len(vector.elements)
         parts = []
         for index, each in enumerate(vector.elements):
@@ -214,6 +223,8 @@ class Emitter:
         """The value in another width: cut off, or extended by zeros or the sign."""
         if value.bits == bits or value.bits == 1:
             return value
+        if 128 in (value.bits, bits):
+            self.refuse(f"{value.bits} bits where {bits} are wanted")
         if signed and bits > value.bits:
             wide = f"({value.text}).view({_SIGNED[value.bits]}).astype({_SIGNED[bits]}).view({_DTYPE[bits]})"
             return Value(wide, bits, value.scalar)
@@ -308,6 +319,12 @@ class Emitter:
     def unpack(self, vector: Vector, value: Value, instruction: Instruction) -> None:
         variable = self.fresh()
         self.emit(f"{variable} = {value.text}")
+        if value.bits == 128:
+            if len(vector.elements) != 2:
+                self.refuse("128 bits are two registers of 64")
+            for each, half in zip(vector.elements, ("low", "high"), strict=True):
+                self.define(each, Value(f"{variable}[{half!r}]", 64, value.scalar), instruction)
+            return
         width = value.bits // len(vector.elements)
         for index, each in enumerate(vector.elements):
             shifted = f"({variable} >> {self.constant(index * width, value.bits).text})" if index else variable
@@ -435,8 +452,6 @@ def _move(emitter: Emitter, instruction: Instruction) -> bool:
     if len(instruction.qualifiers) != 1:
         return False
     kind = instruction.qualifiers[0]
-    if kind == "b128":
-        return False
     to, source = instruction.operands
     emitter.define(to, emitter.source(source, kind), instruction)
     return True

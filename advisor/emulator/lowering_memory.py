@@ -79,12 +79,26 @@ def elements_of(emitter: Emitter, operand: Operand, count: int) -> tuple[Operand
     return elements
 
 
+def stored_values(emitter: Emitter, instruction: Instruction, access: Access, source: Operand) -> list[str]:
+    """Texts of the elements that are stored; a register of 128 bits is two of 64."""
+    if not instruction.has("b128"):
+        elements = elements_of(emitter, source, access.count)
+        return [emitter.array(emitter.source(each, f"b{8 * access.width}")) for each in elements]
+    values = []
+    for each in elements_of(emitter, source, access.count // 2):
+        variable = emitter.fresh()
+        emitter.emit(f"{variable} = {emitter.array(emitter.source(each, 'b128'))}")
+        values += [f"{variable}['low']", f"{variable}['high']"]
+    return values
+
+
 @handles("ld", "ldu")
 def load(emitter: Emitter, index: int, instruction: Instruction) -> None:
     access = access_of(emitter, index, instruction)
     to, address = instruction.operands[:2]
     assert isinstance(address, Address)
     kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)
+    count = access.count
     if access.space == "param" and isinstance(address.base, Symbol):
         values = _parameters(emitter, access, address)
     else:
@@ -94,7 +108,11 @@ def load(emitter: Emitter, index: int, instruction: Instruction) -> None:
         text = address_text(emitter, access, address)
         emitter.emit(f"{', '.join(names)}, = M.load_{access.space}(g, {constant}, {text}, {lanes})")
         values = [Value(name, 8 * access.width) for name in names]
-    for element, value in zip(elements_of(emitter, to, access.count), values, strict=True):
+    if kind == "b128":
+        count //= 2
+        halves = [emitter.array(each) for each in values]
+        values = [Value(f"joined({halves[2 * each]}, {halves[2 * each + 1]})", 128) for each in range(count)]
+    for element, value in zip(elements_of(emitter, to, count), values, strict=True):
         emitter.define(element, value, instruction, signed=kind[0] == "s")
 
 
@@ -122,10 +140,7 @@ def store(emitter: Emitter, index: int, instruction: Instruction) -> None:
     assert isinstance(address, Address)
     lanes = emitter.lanes(instruction)
     constant = emitter.program.constant(access, "access", index)
-    values = [
-        emitter.array(emitter.source(each, f"b{8 * access.width}"))
-        for each in elements_of(emitter, source, access.count)
-    ]
+    values = stored_values(emitter, instruction, access, source)
     text = address_text(emitter, access, address)
     emitter.emit(f"M.store_{access.space}(g, {constant}, {text}, [{', '.join(values)}], {lanes})")
 

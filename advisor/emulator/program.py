@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.emulator import lowering_async, lowering_matrix, lowering_memory, lowering_warp
+from advisor.emulator import lowering_async, lowering_matrix, lowering_memory, lowering_warp, wide
 from advisor.emulator.lowering import Emitter, opcodes
 from advisor.emulator.ptx.graph import Block, Graph, build_graph
 from advisor.emulator.ptx.inline import flatten
@@ -26,7 +26,7 @@ EMITTERS = (lowering_async, lowering_matrix, lowering_memory, lowering_warp)
 """The modules whose import fills the table of emitters."""
 
 BlockFunction = Callable[..., Any]
-_DTYPE: dict[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_DTYPE: dict[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64, 128: wide.B128}
 
 
 class Program:
@@ -46,7 +46,9 @@ class Program:
         self.instructions: tuple[Instruction, ...] = self.function.instructions
         self.slots = {name: index for index, name in enumerate(self.graph.registers)}
         self.dtypes = [_DTYPE[TYPE_BITS[kind]] for kind in self.graph.registers.values()]
-        self.constants: dict[str, Any] = {"np": np, "where": np.where, "full": np.full, "some": np.count_nonzero}
+        self.constants: dict[str, Any] = {
+            "np": np, "where": np.where, "full": np.full, "some": np.count_nonzero, "joined": wide.joined,
+        }  # fmt: skip
         self._names: dict[tuple[object, ...], str] = {}
         self._numbers: dict[str, int] = {}
         self.warpgroup_registers = _warpgroup_registers(self.instructions)

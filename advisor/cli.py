@@ -695,6 +695,7 @@ def _emulated_document(emulated: workflow.Emulated) -> dict[str, Any]:
         "bytes": dict(outcome.bytes_moved) if outcome else {},
         "barrier_phases": dict(outcome.phases) if outcome else {},
         "clusters": outcome.clusters if outcome else None,
+        "stored_bytes": list(outcome.stored_bytes) if outcome else [],
         "ignored_keys": list(emulated.ignored),
     }
 
@@ -718,7 +719,9 @@ def _print_emulated(emulated: workflow.Emulated) -> None:
     ):
         if counts:
             _say(f"  {title}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
-    _say(f"  clusters: {outcome.clusters:,}")
+    stored = outcome.stored_bytes
+    spread = f"{min(stored):,}" if min(stored) == max(stored) else f"{min(stored):,} to {max(stored):,}"
+    _say(f"  clusters: {outcome.clusters:,}, of which each stored {spread} bytes to global memory")
     for warning in outcome.warnings:
         _say(f"warning: {warning}")
 

@@ -565,6 +565,7 @@ class Engine:
                 member.operation, machine.shared_shadow, source, chunk, write=False, channel=groups.reads
             )
             order.async_access(member.operation, machine.global_shadow, target, chunk, write=True)
+        machine.stored[machine.cluster_slot_of[g.rows[index]]] += target.size * chunk
         moved = _Moved()
 
         def read() -> None:
@@ -935,5 +936,6 @@ def _put(memory: Bytes, offsets: Array, values: Array) -> None:
     if chunk > width:
         at = (at[:, None] + np.arange(chunk // width)).ravel()
         values = values.reshape(-1, width)
+    memory.count(offsets, chunk)
     memory.data.reshape(-1, width)[at] = values
     memory.written.reshape(-1, width)[at] = 1

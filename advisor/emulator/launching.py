@@ -52,17 +52,40 @@ _PACK = {
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A buffer or a scratch as a kernel left it: its bytes, and which of them hold a value."""
+
+    content: Array
+    written: Array
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """The memory of a launch, the addresses of the module's variables, and the parameters."""
 
     memory: Global
     buffers: dict[str, Buffer]
+    scratch: dict[str, Buffer]
     addresses: dict[str, np.uint64]
     parameters: bytes
 
+    def left(self) -> dict[str, Left]:
+        """Every buffer and scratch as it is now."""
+        return {
+            name: Left(self.memory.content(each).copy(), self.memory.marks(each).copy())
+            for name, each in (self.buffers | self.scratch).items()
+        }
 
-def prepare(program: Program, launch: ResolvedLaunch, inputs: Mapping[str, Array] | None = None) -> Prepared:
-    """Lays out global memory and fills it. `inputs` replaces the first bytes of buffers, by name."""
+
+def prepare(
+    program: Program,
+    launch: ResolvedLaunch,
+    inputs: Mapping[str, Array] | None = None,
+    after: Mapping[str, Left] | None = None,
+) -> Prepared:
+    """Lays out global memory and fills it. `inputs` replaces the first bytes of buffers, by name; poison stays without
+    a value whatever its bytes are. `after` is what the kernel before this one left: it goes before both, but for
+    scratch that a launch zeroes."""
     memory = Global()
     buffers = {name: memory.add(name, _bytes(each), whole=False) for name, each in launch.buffers.items()}
     scratch: dict[str, tuple[Buffer, ScratchParam]] = {}
@@ -80,11 +103,16 @@ def prepare(program: Program, launch: ResolvedLaunch, inputs: Mapping[str, Array
     for buffer, param in scratch.values():
         if param.init != "none" and param.name not in (inputs or {}):
             memory.fill(buffer, np.zeros(buffer.bytes, np.uint8))
+    for name, left in (after or {}).items():
+        if name in buffers:
+            memory.fill(buffers[name], left.content, left.written)
+        elif name in scratch and scratch[name][1].init != "zeros":
+            memory.fill(scratch[name][0], left.content, left.written)
     addresses = {name: np.uint64(each.address) for name, each in variables.items()}
     for each in program.global_variables:
         memory.fill(variables[each.name], _initial(each, addresses))
     parameters = _parameters(program, launch, buffers, scratch)
-    return Prepared(memory, buffers, addresses, parameters)
+    return Prepared(memory, buffers, {name: each for name, (each, _) in scratch.items()}, addresses, parameters)
 
 
 def check_inputs(launch: ResolvedLaunch, inputs: Mapping[str, Array]) -> None:
@@ -119,7 +147,8 @@ def _raw(array: Array) -> Array:
 
 def _fill(memory: Global, buffer: Buffer, init: BufferInit, given: Array | None) -> None:
     if given is not None:
-        memory.fill(buffer, _raw(given))
+        poison = init.init == "poison"
+        memory.fill(buffer, _raw(given), np.zeros(buffer.bytes, np.uint8) if poison else None)
     elif init.init == "poison":
         memory.content(buffer)[:] = 0xFF  # not marked as written: a read of it is a finding
     else:

@@ -131,6 +131,8 @@ class Machine:
         self.random = np.random.default_rng(seed)
         self.bytes_moved: Counter[str] = Counter()
         self.phases: Counter[str] = Counter()  # completed, by kind of barrier
+        self.stored: Array = np.zeros(self.cluster_slots, np.int64)  # bytes to global memory, of who is resident
+        self.stored_by: Counter[int] = Counter()  # the same of clusters that are over, by their serial
         self.exit_site = -1
         self.engine = Engine(self)
         self.scheduler = Scheduler(self, seed, scatter)
@@ -192,6 +194,8 @@ class Machine:
                 self.engine.end(int(slot), np.arange(slot * self.warps, (slot + 1) * self.warps))
                 if self.world.exit_cta(cluster.serial, int(slot) % self.ranks):
                     self.order.retire_cluster(cluster.serial)
+                    self.stored_by[cluster.serial] = int(self.stored[index])
+                    self.stored[index] = 0
                     self.clusters[index] = None
 
     # --- places and faults --------------------------------------------------------------------------------------
@@ -348,6 +352,8 @@ class Machine:
         except AccessFault as fault:
             self._refused(g, a.site, fault)
         self._seen(g, a, self.global_shadow, offset, mask, values=values, memory=self.globals.bytes)
+        lanes = 32 if mask is None else np.count_nonzero(mask, axis=1)
+        np.add.at(self.stored, self.cluster_slot_of[g.sel], lanes * a.size)
         scatter(self.globals.bytes, offset, a.width, values, mask, not whole)
 
     def load_shared(self, g: Group, a: Access, address: Array, mask: Array | None) -> list[Array]:

@@ -70,6 +70,23 @@ class Bytes:
         self.view: dict[int, Array] = {width: self.data.view(kind) for width, kind in UNSIGNED.items()}
         self.written = np.zeros(size if shadow else 0, np.uint8)
         self.marks: dict[int, Array] = {width: self.written.view(kind) for width, kind in UNSIGNED.items()}
+        self.steps: Array | None = None  # with `count_writes`: by how much the count of writes rises at each byte
+
+    def count_writes(self) -> None:
+        """From here on, how often each byte is written is counted."""
+        self.steps = np.zeros(self.data.size + 1, np.int32)
+
+    def count(self, offsets: Array, size: int) -> None:
+        """`size` bytes at each offset are being written. Two additions, however wide the access is."""
+        if self.steps is not None:
+            np.add.at(self.steps, offsets, 1)
+            np.subtract.at(self.steps, offsets + size, 1)
+
+    def writes(self, start: int, size: int) -> Array:
+        """How often each of these bytes, which are a whole object, was written since `count_writes`."""
+        assert self.steps is not None
+        found: Array = np.cumsum(self.steps[start : start + size], dtype=np.int32)
+        return found
 
 
 class Global:
@@ -98,10 +115,15 @@ class Global:
     def content(self, buffer: Buffer) -> Array:
         return self.bytes.data[buffer.start : buffer.start + buffer.bytes]
 
-    def fill(self, buffer: Buffer, content: Array) -> None:
+    def fill(self, buffer: Buffer, content: Array, written: Array | None = None) -> None:
+        """First bytes. `written` marks those that hold a value (default: all); a read of the others is a finding."""
         self.content(buffer)[:] = content
-        self.bytes.written[buffer.start : buffer.start + buffer.bytes] = 1
-        buffer.whole = True
+        self.marks(buffer)[:] = 1 if written is None else written
+        buffer.whole = written is None or bool(written.all())
+
+    def marks(self, buffer: Buffer) -> Array:
+        """Which bytes of a buffer hold a value."""
+        return self.bytes.written[buffer.start : buffer.start + buffer.bytes]
 
     def offsets(self, address: Array, size: int, mask: Array | None, site: int) -> tuple[Array, bool]:
         """Offsets in the array (of lanes that are off: of some byte that exists), and whether all bytes are whole."""
@@ -267,9 +289,10 @@ def gather(memory: Bytes, offset: Array, width: int, count: int, mask: Array | N
 
 def scatter(memory: Bytes, offset: Array, width: int, values: list[Array], mask: Array | None, mark: bool) -> None:
     """The inverse of `gather`. Of lanes that write the same bytes the last one stays."""
-    index = offset >> SHIFT[width]
     if mask is not None:
-        index = index[mask]
+        offset = offset[mask]
+    index = offset >> SHIFT[width]
+    memory.count(offset, width * len(values))
     target = memory.view[width]
     for each, value in enumerate(values):
         place = index if each == 0 else index + each
@@ -309,6 +332,7 @@ def atomic(
     second = np.broadcast_to(b, shape)
     third = None if c is None else np.broadcast_to(c, shape)
     active = np.ones(shape, bool) if mask is None else mask
+    memory.count(offset[active], width)
     places = index[active]
     if len(np.unique(places)) == len(places):
         target[places] = update(old[active], second[active], None if third is None else third[active])

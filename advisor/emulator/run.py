@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.emulator.launching import numpy_type, prepare
+from advisor.emulator.launching import Left, numpy_type, prepare
 from advisor.emulator.machine import Machine
 from advisor.emulator.mma import Numerics
 from advisor.emulator.policy import AsyncQueue
@@ -46,6 +46,9 @@ class Outcome:
     bytes_moved: Mapping[str, int]  # by path
     clusters: int
     phases: Mapping[str, int]  # completed phases by kind of barrier
+    left: Mapping[str, Left]  # buffers and scratch, for a kernel that comes after this one
+    writes: Mapping[str, Array]  # how often each byte was written, of the buffers that were to be counted
+    stored_bytes: tuple[int, ...]  # to global memory by each cluster, in the order of their start
 
     @property
     def warp_instructions(self) -> int:
@@ -70,6 +73,8 @@ def run(
     launch: ResolvedLaunch,
     *,
     inputs: Mapping[str, Array] | None = None,
+    after: Outcome | None = None,
+    count_writes: Collection[str] = (),
     seed: int = 0,
     async_policy: str = "random",
     numerics: Numerics = "fp32",
@@ -82,9 +87,11 @@ def run(
 ) -> Outcome:
     """Executes the launch's entry.
 
-    `numerics` is how tensor cores add: "fp32", or "model" as the chip does. `registers` per thread decide residency;
-    without it, what the kernel's own launch bounds leave. `races` False leaves the happens-before checks out.
-    `progress` is told now and then how many clusters are over, of how many.
+    `inputs` are the first bytes of buffers, by name. `after` is the outcome of a kernel that ran before on the same
+    stream: buffers and scratch of the same name go on from there. `count_writes` names buffers whose writes are
+    counted, byte by byte. `numerics` is how tensor cores add: "fp32", or "model" as the chip does. `registers` per
+    thread decide residency; without it, what the kernel's own launch bounds leave. `races` False leaves the
+    happens-before checks out. `progress` is told now and then how many clusters are over, of how many.
 
     Raises KernelFault with one finding where the kernel does what PTX leaves undefined or cannot go on, InputError
     where the PTX, the launch or the inputs do not fit together, RefusedError EMU_UNKNOWN_OPCODE.
@@ -103,7 +110,9 @@ def run(
         nonportable=launch.nonportable,
     )
     with np.errstate(all="ignore"):
-        prepared = prepare(program, launch, inputs)
+        prepared = prepare(program, launch, inputs, after.left if after is not None else None)
+        if count_writes:
+            prepared.memory.bytes.count_writes()
         world = World(device, shape, busy_sms, reporter)
         machine = Machine(
             program,
@@ -121,14 +130,19 @@ def run(
         )
         machine.scheduler.run()
         machine.finish()
+    left = prepared.left()
+    counted = {name: prepared.buffers[name] for name in count_writes}
     return Outcome(
-        buffers={name: prepared.memory.content(each).copy() for name, each in prepared.buffers.items()},
+        buffers={name: left[name].content for name in prepared.buffers},
         launch=launch,
         warnings=tuple(reporter.warnings.values()),
         instructions=_counted(program, machine.scheduler.counts),
         bytes_moved=dict(machine.bytes_moved),
         clusters=world.started,
         phases=dict(machine.phases),
+        left=left,
+        writes={name: prepared.memory.bytes.writes(each.start, each.bytes) for name, each in counted.items()},
+        stored_bytes=tuple(machine.stored_by[serial] for serial in range(world.started)),
     )
 
 

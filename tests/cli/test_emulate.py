@@ -49,6 +49,7 @@ def test_the_example_passes_and_is_summed_up(advisor: Advisor) -> None:
 def test_json_is_one_document(advisor: Advisor) -> None:
     document = advisor("emulate", PTX, "--launch", LAUNCH, "--json").document
     assert (document["passed"], document["fault"], document["clusters"]) == (True, None, 4)
+    assert document["stored_bytes"] == [1024, 1024, 1024, 928]  # 1000 floats, 256 to a CTA
     assert sum(document["warp_instructions"].values()) == sum(document["opcodes"].values()) == 640
     assert document["expected"][0]["wrong"] == 0
 

@@ -32,8 +32,9 @@ from advisor.emulator.memory import (
 from advisor.emulator.policy import Pending
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import Address, Instruction, Register, Sink
+from advisor.emulator.shared_operand import CHUNK, Major, Placement, TileBox, mismatch, operand_from_chunks
 from advisor.emulator.tensor_map import IMAGE_BYTES, DataType, Swizzle, TensorMap, transfer_violations
-from advisor.emulator.wgmma import CHUNK, Descriptor, Major, TileBox, WarpgroupMma, mismatch, operand_from_chunks
+from advisor.emulator.wgmma import Descriptor, WarpgroupMma
 from advisor.emulator.wgmma_registers import WgmmaRegisters
 from advisor.errors import InputError
 
@@ -890,7 +891,7 @@ class Engine:
         places = descriptor.chunks(extent, major, kind)
         flat = places.ravel()
         offsets = self.shared_offsets(g, index, 0, form.site, slot, flat, CHUNK)
-        self._judge(g, index, form.site, slot, descriptor, extent, major, kind)
+        self.judge(g, index, form.site, slot, descriptor, extent, major, kind)
         self.must_be_written(g, index, 0, form.site, offsets, CHUNK)
         if machine.races:
             machine.order.async_access(
@@ -899,15 +900,15 @@ class Engine:
         chunks = machine.shared.bytes.data.reshape(-1, CHUNK)[offsets // CHUNK]
         return operand_from_chunks(chunks.reshape((*places.shape, CHUNK)), major, kind)
 
-    def _judge(
-        self, g: Group, index: int, site: int, slot: int, descriptor: Descriptor, extent: int, major: Major, kind: str
+    def judge(
+        self, g: Group, index: int, site: int, slot: int, placement: Placement, extent: int, major: Major, kind: str
     ) -> None:
         """Whether the descriptor describes the tile that lies there."""
         cta = self.ctas[slot]
-        key = (descriptor, extent, major, kind)
+        key = (placement, extent, major, kind)
         if key in cta.judged or not cta.boxes:
             return
-        wrong = mismatch(descriptor, extent, major, kind, list(cta.boxes.values()))
+        wrong = mismatch(placement, extent, major, kind, list(cta.boxes.values()))
         if wrong is not None:
             self.machine.fail(g, site, "EMU_DESCRIPTOR_TILE", wrong.text, index, 0)
         cta.judged[key] = True

@@ -22,6 +22,7 @@ Bits = NDArray[Any]
 ELEMENT_BITS = {
     "f64": 64, "f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16, "b16": 16,
     "e4m3": 8, "e5m2": 8, "e3m2": 8, "e2m3": 8, "e2m1": 8, "s8": 8, "u8": 8, "b8": 8, "s4": 4, "u4": 4, "b1": 1,
+    "b4": 4, "b32": 32,
 }  # fmt: skip
 # The 6-bit and 4-bit floats of `kind::f8f6f4` lie in containers of 8 bits.
 

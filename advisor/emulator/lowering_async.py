@@ -11,7 +11,7 @@ from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_memory import HINTS
 from advisor.emulator.memory import SHARED_WINDOW
 from advisor.emulator.ptx.ir import Address, Immediate, Instruction, Operand, Register, Sink, Vector
-from advisor.emulator.wgmma import Major
+from advisor.emulator.shared_operand import Major
 
 _ORDER = frozenset({"release", "acquire", "relaxed", "cta", "cluster"})
 _SHARED = frozenset({"shared", "shared::cta", "shared::cluster"})

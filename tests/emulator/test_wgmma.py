@@ -12,17 +12,9 @@ from advisor.emulator import fragments
 from advisor.emulator.formats import FORMATS, as_real, encode
 from advisor.emulator.mma import multiply_add
 from advisor.emulator.numbers import quiet
+from advisor.emulator.shared_operand import TileBox, depth_of, elements_per_chunk, mismatch, read_operand, swizzled
 from advisor.emulator.tensor_map import DataType, Swizzle, TensorMap
-from advisor.emulator.wgmma import (
-    Descriptor,
-    TileBox,
-    depth_of,
-    elements_per_chunk,
-    mismatch,
-    read_operand,
-    swizzled,
-    warpgroup_mma,
-)
+from advisor.emulator.wgmma import Descriptor, warpgroup_mma
 
 WIDTH = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 SWIZZLES = list(WIDTH)

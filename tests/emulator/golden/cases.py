@@ -17,7 +17,8 @@ from advisor.emulator.formats import FORMATS, encode
 from advisor.emulator.mma import WarpMma, warp_mma
 from advisor.emulator.numbers import Operation, operation, quiet
 from advisor.emulator.operation import WIDTH, unsigned
-from advisor.emulator.wgmma import Descriptor, Major, WarpgroupMma, read_operand, warpgroup_mma
+from advisor.emulator.shared_operand import Major, read_operand
+from advisor.emulator.wgmma import Descriptor, WarpgroupMma, warpgroup_mma
 from tests.emulator.exact import tricky_f32
 from tests.emulator.golden.text import HEADER as HEADER
 from tests.emulator.golden.text import Arrays, Bound, Case, Writer, seed_of

@@ -644,12 +644,22 @@ def emulate(
         str,
         typer.Option("--async", metavar="POLICY", help="When copies land: eager, lazy, random or adversarial."),
     ] = "random",
+    clc: Annotated[
+        str,
+        typer.Option(
+            "--clc",
+            metavar="POLICY",
+            help="Which Cluster Launch Control requests are granted: grant, decline:N, random, preempt or spurious.",
+        ),
+    ] = "grant",
+    busy_sms: Annotated[int, typer.Option("--busy-sms", metavar="N", min=0, help="SMs that other work holds.")] = 0,
     mma: Annotated[
         str, typer.Option("--mma", metavar="MODE", help="How tensor cores add: fp32, or model as the chip does.")
     ] = "fp32",
     profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="The device: a profile by name or file.")
-    ] = "h200",
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="The device, by name or file. Default: the PTX's target says."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -671,6 +681,8 @@ def emulate(
         outputs=outputs,
         seed=seed,
         async_policy=async_policy,
+        clc=clc,
+        busy_sms=busy_sms,
         numerics=mma,
         profile=profile,
         progress=_Progress(quiet),

@@ -793,8 +793,10 @@ def emulate(
     outputs: Path | None = None,
     seed: int = 0,
     async_policy: str = "random",
+    clc: str = "grant",
+    busy_sms: int = 0,
     numerics: str = "fp32",
-    profile: str = HOPPER_PROFILE,
+    profile: str | None = None,
     progress: Progress = silent,
 ) -> Emulated:
     """Executes the kernel of a PTX file as a launch file says. `outputs` is written where the kernel comes to its end.
@@ -827,6 +829,8 @@ def emulate(
                 inputs=arrays,
                 seed=seed,
                 async_policy=async_policy,
+                clc=clc,
+                busy_sms=busy_sms,
                 numerics=cast("Literal['fp32', 'model']", numerics),
                 profile=profile,
                 progress=lambda done, total: progress(Advanced("emulate", "clusters", done, total)),

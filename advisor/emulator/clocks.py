@@ -41,9 +41,12 @@ class View(IntEnum):
     STARTED = 5  # execution order alone, relaxed operations included: a peer is known to have started
     TENSORMAP_RELEASED = 6  # fence.proxy.tensormap::generic.release on it
     TENSORMAP = 7  # and the acquire after it
+    READS_ASYNC = 8  # as READS, with a proxy fence on it: a read before an asynchronous write that needs one
 
 
 VIEWS = len(View)
+_READ_VIEWS = (View.READS, View.READS_ASYNC, View.STARTED)
+"""What a release and an acquire hand on whose scopes do not include each other's thread."""
 
 
 class Scope(IntEnum):
@@ -272,7 +275,7 @@ class Clocks:
                 strong = level >= Scope.GPU and scope >= Scope.GPU
             else:
                 strong = their_rank == rank or (level >= Scope.CLUSTER and scope >= Scope.CLUSTER)
-            self._learn(row, known if strong else known.only(View.READS, View.STARTED))
+            self._learn(row, known if strong else known.only(*_READ_VIEWS))
 
     def _learn(self, row: int, known: Knowledge) -> None:
         mine = int(self.cluster_of[row])
@@ -339,12 +342,15 @@ class Clocks:
         for wanted, view in (("shared", View.ASYNC_SHARED), ("global", View.ASYNC_GLOBAL)):
             if space is None or space == wanted:
                 self._lift(rows, View.BASE, view)
+        if space != "global":
+            self._lift(rows, View.READS, View.READS_ASYNC)
         self._tick(rows)
 
     def fence_proxy_async_restricted(self, rows: Longs, sem: Sem) -> None:
         """fence.proxy.async::generic.{release, acquire}.sync_restrict::shared::*.cluster: one direction, in a pair."""
         if sem == Sem.RELEASE:
             self._lift(rows, View.BASE, View.ASYNC_SHARED)
+            self._lift(rows, View.READS, View.READS_ASYNC)
         self.fence(rows.tolist(), sem, Scope.CLUSTER)
 
     def fence_proxy_tensormap(self, rows: Longs, sem: Sem, scope: Scope) -> None:

@@ -239,9 +239,9 @@ class Order(Clocks):
         if not old.any():
             return
         single = np.maximum(old, 0)
-        view: View | Longs = View.READS
+        view: View | Longs = batch.reads_view
         if batch.flags & ASYNC:  # as in `_check_writes`
-            view = np.where(self._flags[single] & ASYNC, View.STARTED, View.READS)
+            view = np.where(self._flags[single] & ASYNC, View.STARTED, batch.reads_view)
         bad = np.nonzero(self._unordered(single, batch.rows, view))[0]
         if bad.size:
             self._judge(batch, bad, single[bad], view)
@@ -253,13 +253,13 @@ class Order(Clocks):
         for number, first in enumerate(firsts.tolist()):
             members = np.array(self._sets[-int(old[many[first]])], np.int32)
             row = np.full(members.size, batch.rows[many[first]])
-            views: View | Longs = View.READS
+            views: View | Longs = batch.reads_view
             if batch.flags & ASYNC:
-                views = np.where(self._flags[members] & ASYNC, View.STARTED, View.READS)
+                views = np.where(self._flags[members] & ASYNC, View.STARTED, batch.reads_view)
             for member in members[self._unordered(members, row, views)].tolist():
                 here = many[inverse == number]
                 is_async = bool(batch.flags & ASYNC and self._flags[member] & ASYNC)
-                told = View.STARTED if is_async else View.READS
+                told = View.STARTED if is_async else batch.reads_view
                 self._judge(batch, here, np.full(here.size, member, np.int32), told)
 
     def _judge(self, batch: _Batch, bad: Longs, old: Ints, view: View | Longs) -> None:
@@ -475,12 +475,14 @@ class Order(Clocks):
         *,
         write: bool,
         generic: bool = False,
+        fenced_reads: bool = False,
         channel: Channel | None = None,
     ) -> None:
         """Accesses of an asynchronous operation: `addresses` [n] of `size` bytes each. One call for a whole box.
 
-        `generic`: cp.async, st.async and red.async work in the generic proxy. `channel`: where another mbarrier than
-        the operation's own signals this part of it, as for each destination of a multicast.
+        `generic`: cp.async, st.async and red.async work in the generic proxy. `fenced_reads`: a generic read before
+        this write needs a proxy fence, as the response of Cluster Launch Control does. `channel`: where another
+        mbarrier than the operation's own signals this part of it, as for each destination of a multicast.
         """
         flags = (WRITE if write else 0) | ASYNC
         record = self._async_record(operation, channel or operation.channel, flags)
@@ -494,6 +496,7 @@ class Order(Clocks):
         batch = _Batch(
             shadow, rows, cells, np.full(count, record, np.int32), flags, operation.pc, None,
             addresses[:, None], max(1, count // addresses.size), None, operation.lane,
+            reads_view=View.READS_ASYNC if fenced_reads else View.READS,
         )  # fmt: skip
         if generic:
             batch.flags &= ~ASYNC
@@ -555,6 +558,10 @@ class Order(Clocks):
     def column(self, record: int) -> int:
         """The column of a record's agent: which channel an asynchronous operation's record belongs to."""
         return int(self._column[record])
+
+    def knows(self, rows: Longs, channel: Channel, clock: int) -> bool:
+        """Whether one of these warps has observed that the channel came to this clock."""
+        return bool((self.now[View.STARTED, rows, channel.column] >= clock).any())
 
     def has_heard(self, rows: Sequence[int], of: int, clock: int) -> bool:
         """Whether one of these warps is ordered after the moment when warp `of` of its cluster had this clock."""
@@ -658,7 +665,8 @@ class Order(Clocks):
                 "the asynchronous operation has completed, but this warp has not observed that",
                 "wait for its mbarrier phase or its group, or synchronise with a warp that has",
             )
-        if batch.flags & ASYNC and known(View.BASE):
+        needs_fence = not flags & WRITE and batch.reads_view == View.READS_ASYNC
+        if batch.flags & ASYNC and known(View.READS if needs_fence else View.BASE):
             return (
                 "the accesses are ordered, but one is of the generic proxy and one of the async proxy, with no proxy "
                 "fence between",
@@ -725,6 +733,7 @@ class _Batch:
     payload: Callable[[], tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]] | None
     lane: int | None = None
     joint: dict[int, int] = field(default_factory=dict)
+    reads_view: View = View.READS
 
     def locate(self, at: int) -> tuple[int, int | None]:
         """Byte address and lane of a flattened granule."""

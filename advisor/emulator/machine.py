@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.emulator import fragments, warps
+from advisor.emulator.cluster_launch_control import ClusterLaunchControl
 from advisor.emulator.engine import Engine
 from advisor.emulator.happens_before import Order, Scope, Sem, Shadow, SyncPoint
 from advisor.emulator.lowering_memory import Access
@@ -37,7 +38,7 @@ from advisor.emulator.memory import (
     scatter,
 )
 from advisor.emulator.mma import Numerics
-from advisor.emulator.policy import AsyncQueue
+from advisor.emulator.policy import AsyncQueue, RequestPolicy
 from advisor.emulator.program import Program, unknown
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, Register, Symbol
@@ -73,6 +74,7 @@ class Machine:
         dynamic_smem_bytes: int,
         *,
         queue: AsyncQueue,
+        requests: RequestPolicy | None = None,
         seed: int = 0,
         scatter: float = 1 / 16,
         races: bool = True,
@@ -135,6 +137,8 @@ class Machine:
         self.stored_by: Counter[int] = Counter()  # the same of clusters that are over, by their serial
         self.exit_site = -1
         self.engine = Engine(self)
+        self.clc = ClusterLaunchControl(self, requests or RequestPolicy())
+        self.at_launch = len(first)
         self.scheduler = Scheduler(self, seed, scatter)
         self._begin(first)
 
@@ -142,6 +146,7 @@ class Machine:
 
     def start_clusters(self) -> bool:
         """Starts what waits and fits. True where something started."""
+        self.clc.pass_time()
         begun = self.world.start() if self.world.waiting else []
         self._begin(begun)
         return bool(begun)
@@ -191,8 +196,11 @@ class Machine:
                 index = int(slot) // self.ranks
                 cluster = self.clusters[index]
                 assert cluster is not None
-                self.engine.end(int(slot), np.arange(slot * self.warps, (slot + 1) * self.warps))
+                of_cta = np.arange(slot * self.warps, (slot + 1) * self.warps)
+                self.clc.cta_ended(int(slot), cluster.serial, self.order_row[of_cta])
+                self.engine.end(int(slot), of_cta)
                 if self.world.exit_cta(cluster.serial, int(slot) % self.ranks):
+                    self.clc.cluster_ended(cluster.serial)
                     self.order.retire_cluster(cluster.serial)
                     self.stored_by[cluster.serial] = int(self.stored[index])
                     self.stored[index] = 0
@@ -781,8 +789,8 @@ class Machine:
         return self.engine.reason(parked)
 
     def idle(self) -> bool:
-        """No warp can run: lands something that is in flight. False where nothing is."""
-        return self.queue.idle() > 0
+        """No warp can run: lands something that is in flight, or other work gives its SMs back. False where neither."""
+        return self.queue.idle() > 0 or self.clc.resume()
 
     def finish(self) -> None:
         """The grid is done; what nobody had to wait for lands now."""

@@ -318,9 +318,10 @@ class BarrierUnit:
 
     def describe(self, barrier: Mbarrier) -> str:
         """The state of a barrier in a line: for deadlocks."""
+        early = f": {-barrier.tx} bytes have landed that no expect-tx has announced" if barrier.tx < 0 else ""
         return (
             f"mbarrier {barrier.address:#x} of CTA rank {self.rank}, phase {barrier.phase}: {barrier.pending} of "
-            f"{barrier.expected} arrivals pending, tx-count {barrier.tx}"
+            f"{barrier.expected} arrivals pending, tx-count {barrier.tx}{early}"
         )
 
     def story(self, barrier: Mbarrier, phases: int = 2) -> tuple[Event, ...]:

@@ -1,9 +1,9 @@
-"""When asynchronous operations land: eagerly, lazily, at random, or as late and as badly ordered as the rules allow.
+"""When asynchronous operations land, and which requests of Cluster Launch Control are granted.
 
-Imports `errors`. An operation is a row of stages that happen one after another (read the source; write the
-destination and signal); between operations there is no order except what `after` says, since asynchronous operations
-are ordered after prior instructions of their thread and with nothing later (PTX ISA 8.9.1.1). The destinations of a
-multicast are operations of their own.
+Imports `errors`. They land eagerly, lazily, at random, or as late and as badly ordered as the rules allow. An operation
+is a row of stages that happen one after another (read the source; write the destination and signal); between operations
+there is no order except what `after` says, since asynchronous operations are ordered after prior instructions of their
+thread and with nothing later (PTX ISA 8.9.1.1). The destinations of a multicast are operations of their own.
 
 The scheduler calls `tick` once per quantum and `idle` when nothing can run; both return how many stages ran. The same
 seed gives the same order.
@@ -129,3 +129,92 @@ class AsyncQueue:
             self.landed += 1
         stage()
         return 1
+
+
+# --- Cluster Launch Control -------------------------------------------------------------------------------------------
+
+CLC_POLICIES = ("grant", "decline:N", "random", "preempt", "spurious")
+DECLINED_AT_RANDOM = 0.3
+CALM_REQUESTS = (2, 7)  # requests between two disturbances: of preempt, and of spurious
+BURST_REQUESTS = (1, 4)  # requests that fail in a row, spuriously
+HELD_QUANTA = (8, 96)  # how long the other kernel keeps the SMs that it took
+
+
+@dataclass(slots=True)
+class RequestPolicy:
+    """Says of each request whether the hardware grants it, when a cluster is waiting to be taken.
+
+    A failed request says nothing but "stop": the hardware may want the SM for other work (PTX ISA,
+    clusterlaunchcontrol.try_cancel; spurious failures were seen on B300). `decline:N` fails the N-th request of each
+    cluster; `random` fails any; `spurious` fails several in a row, of whichever cluster asks; `preempt` fails all while
+    a kernel of higher priority wants SMs, which it takes from clusters that exit and gives back after a while.
+    """
+
+    policy: str = "grant"
+    seed: int = 0
+    preempting: bool = field(init=False, default=False)
+    _nth: int = field(init=False, default=0)
+    _calm: int = field(init=False, default=0)  # requests until the next disturbance
+    _burst: int = field(init=False, default=0)
+    _until: int = field(init=False, default=0)
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        name, colon, number = self.policy.partition(":")
+        known = name == "decline" and number.isdecimal() and int(number) > 0 if colon else name in CLC_POLICIES
+        if not known:
+            raise InputError(
+                "EMU_POLICY",
+                f"{self.policy!r} is no policy for requests of Cluster Launch Control",
+                fix=f"one of {', '.join(CLC_POLICIES)}; N counts from 1",
+                numbers={"policy": self.policy, "policies": list(CLC_POLICIES)},
+            )
+        self._nth = int(number) if colon else 0
+        self._random = random.Random(f"clc:{self.policy}:{self.seed}")
+        self._calm = self._random.randint(*CALM_REQUESTS)
+
+    def grants(self, nth: int, now: int) -> bool:
+        """Whether the `nth` request of a cluster, from 1, is granted at time `now` (in quanta)."""
+        if self.policy == "grant":
+            return True
+        if self._nth:
+            return nth != self._nth
+        if self.policy == "random":
+            return self._random.random() >= DECLINED_AT_RANDOM
+        if self.policy == "spurious":
+            return not self._spurious()
+        if not self.preempting:
+            self._calm -= 1
+            if self._calm > 0:
+                return True
+            self.preempting = True
+            self._until = now + self._random.randint(*HELD_QUANTA)
+        return False
+
+    def _spurious(self) -> bool:
+        if self._burst:
+            self._burst -= 1
+            return True
+        self._calm -= 1
+        if self._calm <= 0:
+            self._calm = self._random.randint(*CALM_REQUESTS)
+            self._burst = self._random.randint(*BURST_REQUESTS) - 1
+            return True
+        return False
+
+    def wanted_sms(self, sms: int) -> int:
+        """Of a device with `sms`, how many the kernel of higher priority wants."""
+        return self._random.randint(1, max(1, sms // 2))
+
+    def over(self, now: int, *, idle: bool = False) -> bool:
+        """Whether the other kernel has come to its end. `idle`: nothing else can go on, so time passes until it has."""
+        if not self.preempting or (now < self._until and not idle):
+            return False
+        self.preempting = False
+        self._calm = self._random.randint(*CALM_REQUESTS)
+        return True
+
+    def place(self, waiting: int) -> int:
+        """Which of the waiting clusters a grant takes. The order that was observed is that of their numbers; no rule
+        promises it, so the policies that disturb take any."""
+        return 0 if self.policy == "grant" or self._nth else self._random.randrange(waiting)

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from advisor.emulator import lowering_async, lowering_matrix, lowering_memory, lowering_warp, wide
+from advisor.emulator import lowering_async, lowering_clc, lowering_matrix, lowering_memory, lowering_warp, wide
 from advisor.emulator.lowering import Emitter, opcodes
 from advisor.emulator.ptx.graph import Block, Graph, build_graph
 from advisor.emulator.ptx.inline import flatten
 from advisor.emulator.ptx.ir import TYPE_BITS, Function, Instruction, Module, Variable, Vector, registers_of
 from advisor.emulator.ptx.parser import parse
+from advisor.emulator.targets import check_target
 from advisor.errors import InputError, RefusedError
 
-EMITTERS = (lowering_async, lowering_matrix, lowering_memory, lowering_warp)
+EMITTERS = (lowering_async, lowering_clc, lowering_matrix, lowering_memory, lowering_warp)
 """The modules whose import fills the table of emitters."""
 
 BlockFunction = Callable[..., Any]
@@ -30,7 +31,8 @@ _DTYPE: dict[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32
 
 
 class Program:
-    """One entry of a module, ready to run. Raises InputError EMU_ENTRY for a name that the module lacks."""
+    """One entry of a module, ready to run. Raises InputError EMU_ENTRY for a name that the module lacks, and what
+    `check_target` raises."""
 
     def __init__(self, module: Module, entry: str) -> None:
         if entry not in module.functions or not module.functions[entry].entry:
@@ -44,6 +46,7 @@ class Program:
         self.function: Function = flatten(module, entry)
         self.graph: Graph = build_graph(self.function)
         self.instructions: tuple[Instruction, ...] = self.function.instructions
+        check_target(module.target, self.instructions)
         self.slots = {name: index for index, name in enumerate(self.graph.registers)}
         self.dtypes = [_DTYPE[TYPE_BITS[kind]] for kind in self.graph.registers.values()]
         self.constants: dict[str, Any] = {

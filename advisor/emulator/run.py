@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.emulator.cluster_launch_control import RequestCounts
 from advisor.emulator.launching import Left, numpy_type, prepare
 from advisor.emulator.machine import Machine
 from advisor.emulator.mma import Numerics
-from advisor.emulator.policy import AsyncQueue
+from advisor.emulator.policy import AsyncQueue, RequestPolicy
 from advisor.emulator.program import Program, load_program
 from advisor.emulator.report import Finding, Reporter
+from advisor.emulator.targets import check_device, default_profile
 from advisor.emulator.world import LaunchShape, World
 from advisor.errors import InputError
 from advisor.machine.profile import DeviceProfile
@@ -27,6 +29,7 @@ Array = NDArray[Any]
 _CLASSES = {
     "memory": "ld ldu st atom red prefetch prefetchu cvta isspacep mapa getctarank ldmatrix stmatrix",
     "asynchronous copy": "cp tensormap",
+    "cluster launch control": "clusterlaunchcontrol",
     "tensor core": "mma wgmma",
     "synchronisation": "bar barrier mbarrier fence membar griddepcontrol nanosleep setmaxnreg",
     "warp": "shfl vote match redux elect activemask movmatrix",
@@ -49,6 +52,7 @@ class Outcome:
     left: Mapping[str, Left]  # buffers and scratch, for a kernel that comes after this one
     writes: Mapping[str, Array]  # how often each byte was written, of the buffers that were to be counted
     stored_bytes: tuple[int, ...]  # to global memory by each cluster, in the order of their start
+    requests: RequestCounts | None = None  # of Cluster Launch Control; None where the kernel made none
 
     @property
     def warp_instructions(self) -> int:
@@ -77,8 +81,9 @@ def run(
     count_writes: Collection[str] = (),
     seed: int = 0,
     async_policy: str = "random",
+    clc: str = "grant",
     numerics: Numerics = "fp32",
-    profile: DeviceProfile | str = "h200",
+    profile: DeviceProfile | str | None = None,
     busy_sms: int = 0,
     registers: int | None = None,
     races: bool = True,
@@ -89,15 +94,20 @@ def run(
 
     `inputs` are the first bytes of buffers, by name. `after` is the outcome of a kernel that ran before on the same
     stream: buffers and scratch of the same name go on from there. `count_writes` names buffers whose writes are
-    counted, byte by byte. `numerics` is how tensor cores add: "fp32", or "model" as the chip does. `registers` per
-    thread decide residency; without it, what the kernel's own launch bounds leave. `races` False leaves the
-    happens-before checks out. `progress` is told now and then how many clusters are over, of how many.
+    counted, byte by byte. `clc` says which requests of Cluster Launch Control are granted (`policy.RequestPolicy`);
+    `busy_sms` SMs are other work's from the start. `numerics` is how tensor cores add: "fp32", or "model" as the chip
+    does. `profile` is the device, by default one that the PTX's target names. `registers` per thread decide residency;
+    without it, what the kernel's own launch bounds leave. `races` False leaves the happens-before checks out.
+    `progress` is told now and then how many clusters are over, of how many.
 
     Raises KernelFault with one finding where the kernel does what PTX leaves undefined or cannot go on, InputError
     where the PTX, the launch or the inputs do not fit together, RefusedError EMU_UNKNOWN_OPCODE.
     """
     program = ptx if isinstance(ptx, Program) else load_program(ptx, launch.entry)
+    target = program.module.target
+    profile = profile or default_profile(target)
     device = load_profile(profile) if isinstance(profile, str) else profile
+    check_device(target, device)
     _check_block(program, launch)
     reporter = Reporter()
     threads = launch.block[0] * launch.block[1] * launch.block[2]
@@ -122,6 +132,7 @@ def run(
             prepared.parameters,
             launch.dynamic_smem_bytes,
             queue=AsyncQueue(async_policy, seed),
+            requests=RequestPolicy(clc, seed),
             seed=seed,
             races=races,
             numerics=numerics,
@@ -143,6 +154,7 @@ def run(
         left=left,
         writes={name: prepared.memory.bytes.writes(each.start, each.bytes) for name, each in counted.items()},
         stored_bytes=tuple(machine.stored_by[serial] for serial in range(world.started)),
+        requests=machine.clc.counts(machine.at_launch),
     )
 
 

@@ -91,6 +91,8 @@ class World:
     resident: dict[int, Cluster] = field(init=False, default_factory=dict)
     started: int = field(init=False, default=0)
     taken: int = field(init=False, default=0)
+    claimed: int = field(init=False, default=0)  # SMs that a kernel of higher priority still waits for
+    _held: list[tuple[int, int]] = field(init=False, default_factory=list)  # (group, SM) that it has
     _free: list[list[int]] = field(init=False)  # per group, free slots of each SM
     _first_sm: list[int] = field(init=False)
 
@@ -126,18 +128,24 @@ class World:
         """A CTA has exited; its slot is free. Returns whether its whole cluster is gone."""
         cluster = self.resident[serial]
         cluster.states[rank] = CtaState.EXITED
-        self._free[cluster.group][cluster.smids[rank] - self._first_sm[cluster.group]] += 1
+        index = cluster.smids[rank] - self._first_sm[cluster.group]
+        self._free[cluster.group][index] += 1
+        if self.claimed:
+            self._hold(cluster.group, index)
         if cluster.gone:
             del self.resident[serial]
             return True
         return False
 
-    def take(self) -> int | None:
-        """Take a waiting cluster out of the pool without starting it: its number, or None when the pool is empty."""
+    def take(self, place: int = 0) -> int | None:
+        """Take a waiting cluster out of the pool without starting it: its number, or None when the pool is empty.
+        `place` counts from the one that would start next."""
         if not self.waiting:
             return None
         self.taken += 1
-        return self.waiting.popleft()
+        number = self.waiting[place]
+        del self.waiting[place]
+        return number
 
     def first_ctaid(self, number: int) -> Dim3:
         """%ctaid of the first CTA of a cluster of the grid."""
@@ -155,7 +163,9 @@ class World:
                     left -= 1
 
     def vacate(self) -> None:
-        """The other work gives every SM back."""
+        """All other work gives every SM back."""
+        self._held.clear()
+        self.claimed = 0
         used: dict[int, int] = {}
         for cluster in self.resident.values():
             for smid, state in zip(cluster.smids, cluster.states, strict=True):
@@ -163,6 +173,26 @@ class World:
         for number, group in enumerate(self._free):
             for index in range(len(group)):
                 group[index] = self.slots_per_sm - used.get(self._first_sm[number] + index, 0)
+
+    def claim(self, sms: int) -> None:
+        """A kernel of higher priority wants this many SMs: those that are free now, and those that become free."""
+        self.claimed += sms
+        for group in range(len(self._free)):
+            for index in range(len(self._free[group])):
+                self._hold(group, index)
+
+    def _hold(self, group: int, index: int) -> None:
+        if self.claimed and self._free[group][index] == self.slots_per_sm:
+            self._free[group][index] = 0
+            self._held.append((group, index))
+            self.claimed -= 1
+
+    def give_back(self) -> None:
+        """The kernel of higher priority is over: its SMs are free again."""
+        for group, index in self._held:
+            self._free[group][index] = self.slots_per_sm
+        self._held.clear()
+        self.claimed = 0
 
     def _fits(self, group: int) -> bool:
         """A group hosts a cluster only if it has at least as many SMs, however many slots each has."""

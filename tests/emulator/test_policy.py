@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.emulator.async_groups import AsyncGroups
-from advisor.emulator.happens_before import Order
+from advisor.emulator.happens_before import Order, View
 from advisor.emulator.policy import POLICIES, AsyncQueue
 from advisor.errors import InputError
 
@@ -156,4 +156,4 @@ def test_an_empty_group_is_complete() -> None:
     held.commit()
     assert held.ready(0)
     held.wait(0, [row])
-    assert np.array_equal(held.order.now[:, row, held.writes.column], np.ones(8))
+    assert np.array_equal(held.order.now[:, row, held.writes.column], np.ones(len(View)))

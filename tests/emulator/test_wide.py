@@ -43,5 +43,5 @@ def test_one_half_may_be_thrown_away():
 
 @pytest.mark.parametrize("body", ["mov.b64 %d8, %q1;", "add.s64 %d8, %q1, %q1;", "mov.b128 {%r4, %r5, %r6, %r7}, %q1;"])
 def test_what_is_no_move_is_refused(body):
-    with pytest.raises(RefusedError, match="EMU_UNKNOWN_OPCODE|128"):
+    with pytest.raises(RefusedError, match=r"EMU_UNKNOWN_OPCODE|128"):
         execute(f"{PLACES} ld.global.b128 %q1, [%d6]; {body} st.global.b128 [%d7], %q1; ret;", SHAPE)

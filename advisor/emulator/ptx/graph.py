@@ -32,6 +32,13 @@ MEET_FIRST = frozenset({"shfl", "vote", "match", "redux", "elect"})
 """Instructions that wait for the lanes that their mask names."""
 
 
+def decodes_response(instruction: Instruction) -> bool:
+    """True of clusterlaunchcontrol.query_cancel.get_first_ctaid in any form."""
+    return instruction.opcode == "clusterlaunchcontrol" and any(
+        each.startswith("get_first_ctaid") for each in instruction.qualifiers
+    )
+
+
 def is_read_and_written(instruction: Instruction) -> bool:
     """True where the destination also goes in: an accumulator, or a guard that leaves lanes as they were."""
     return instruction.guard is not None or instruction.opcode == "wgmma"
@@ -107,6 +114,8 @@ def _blocks(function: Function) -> list[Block]:
     ends = {index + 1 for index, each in enumerate(code) if _terminator_kind(each) is not None}
     # Lanes that a warp instruction names may come later: it begins a block, so that a warp can stand before it.
     ends |= {index for index, each in enumerate(code) if each.opcode in MEET_FIRST}
+    # What a failed response is decoded to is followed from the next block on (`failed_coordinates`).
+    ends |= {index + 1 for index, each in enumerate(code) if decodes_response(each)}
     starts = sorted({0, *ends, *(each for each in function.labels.values())} - {len(code)})
     at = {start: index for index, start in enumerate(starts)}
     blocks = []

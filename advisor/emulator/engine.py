@@ -69,6 +69,7 @@ class TensorCopy:
     reduction: str
     four_rows: bool
     everywhere: bool
+    pair: bool = False  # .cta_group::2: the mbarrier may be of the other CTA of the pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +314,11 @@ class Engine:
         scope = Scope.CLUSTER if instruction.has("cluster") else Scope.CTA
         result = np.zeros((group.n, 32), bool)
         on = group.lanes()
+        remote = on & ((place >> np.uint32(RANK_SHIFT)) != self.machine.rank[group.sel])
+        if remote.any():
+            row, first = (int(each) for each in np.argwhere(remote)[0])
+            message = f"a wait on the mbarrier at {int(place[row, first]):#x} of another CTA: only its own CTA can"
+            self.machine.fail(group, block.end, "EMU_BARRIER_OTHER_CTA", message, row, first)
         for index in np.flatnonzero(which).tolist():
             answers: dict[tuple[int, int], bool] = {}
             for lane in np.flatnonzero(on[index]).tolist():
@@ -367,12 +373,24 @@ class Engine:
                 continue
             at = int(barrier[index, lane])
             if mask is None:
+                self._signals(g, index, lane, form.site, address, at, form.pair)
                 self._tensor_load(g, index, lane, form, tensor, where, address, at)
                 continue
             for rank in range(16):
                 if int(mask[index, lane]) >> rank & 1:
-                    high = rank << RANK_SHIFT
-                    self._tensor_load(g, index, lane, form, tensor, where, address & _LOCAL | high, at & _LOCAL | high)
+                    # In pairs every destination signals the CTA of its pair that has the parity of the barrier's.
+                    told = rank & ~1 | at >> RANK_SHIFT & 1 if form.pair else rank
+                    there = at & _LOCAL | told << RANK_SHIFT
+                    self._tensor_load(g, index, lane, form, tensor, where, address & _LOCAL | rank << RANK_SHIFT, there)
+
+    def _signals(self, g: Group, index: int, lane: int, site: int, to: int, barrier: int, pair: bool = False) -> None:
+        """The mbarrier of a copy is in the CTA that gets the bytes; with .cta_group::2 in that CTA or its peer."""
+        given, told = to >> RANK_SHIFT, barrier >> RANK_SHIFT
+        if given == told or (pair and given ^ 1 == told):
+            return
+        where = "that CTA or the other of its pair" if pair else "that CTA"
+        message = f"bytes for CTA rank {given} and an mbarrier of rank {told}: it must be in {where}"
+        self.machine.fail(g, site, "EMU_BARRIER_OTHER_CTA", message, index, lane)
 
     def _tensor_map(self, g: Group, index: int, lane: int, form: TensorCopy, address: int) -> TensorMap:
         machine = self.machine
@@ -663,6 +681,7 @@ class Engine:
         self, g: Group, index: int, lane: int, form: Bulk, to: int, source: int, count: int, barrier: int
     ) -> None:
         machine = self.machine
+        self._signals(g, index, lane, form.site, to, barrier)
         steps = np.arange(0, count, 16)
         slot = self.slot_of(g, index, to, form.site, lane)
         target = self.shared_offsets(g, index, lane, form.site, slot, (to & _LOCAL) + steps, 16)
@@ -717,9 +736,7 @@ class Engine:
             if address % access.size:
                 message = f"{access.size} bytes of shared memory at {address:#x}"
                 machine.fail(g, access.site, "EMU_MISALIGNED", message, index, lane)
-            if address >> RANK_SHIFT != at >> RANK_SHIFT:
-                message = f"data for CTA rank {address >> RANK_SHIFT} and an mbarrier of rank {at >> RANK_SHIFT}"
-                machine.fail(g, access.site, "EMU_OUT_OF_BOUNDS", message, index, lane)
+            self._signals(g, index, lane, access.site, address, at)
             slot = self.slot_of(g, index, address, access.site, lane)
             where = np.array([address & _LOCAL])
             target = self.shared_offsets(g, index, lane, access.site, slot, where, access.size)

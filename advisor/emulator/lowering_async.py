@@ -105,7 +105,7 @@ def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
 def _tensor_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     ranks = {f"{rank}d": rank for rank in range(1, 6)}
     known = """async bulk tensor tile global mbarrier::complete_tx::bytes bulk_group multicast::cluster reduce
-    tile::gather4 tile::scatter4 cta_group::1"""
+    tile::gather4 tile::scatter4 cta_group::1 cta_group::2"""
     emitter.only(instruction, frozenset(known.split()), set(ranks), _SHARED, HINTS, set(_REDUCTIONS))
     qualifiers = instruction.qualifiers
     rank = next(ranks[each] for each in qualifiers if each in ranks)
@@ -122,7 +122,9 @@ def _tensor_copy(emitter: Emitter, index: int, instruction: Instruction) -> None
         emitter.refuse(f"{len(coordinates.elements)} coordinates of a tensor of rank {rank}")
     reduction = next((each for each in qualifiers if each in _REDUCTIONS), "") if "reduce" in qualifiers else ""
     form = emitter.program.constant(
-        TensorCopy(index, rank, store, reduction, four, "shared::cluster" in qualifiers), "tensor", index
+        TensorCopy(index, rank, store, reduction, four, "shared::cluster" in qualifiers, "cta_group::2" in qualifiers),
+        "tensor",
+        index,
     )
     place = shared_address(emitter, instruction, memory)
     barrier = "None" if store else shared_address(emitter, instruction, operands[2])

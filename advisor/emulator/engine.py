@@ -731,6 +731,7 @@ class Engine:
     ) -> None:
         """`st.async` and `red.async`: the bytes land later, and the destination's mbarrier counts them."""
         machine = self.machine
+        machine.peers(g, access.site, place, access.size, g.mask if lanes is None else lanes)
         for index, lane in self.each_lane(g, lanes):
             address, at = int(place[index, lane]), int(barrier[index, lane])
             if address % access.size:

@@ -44,7 +44,7 @@ from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, Register, Symbol
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
-from advisor.emulator.world import Cluster, World
+from advisor.emulator.world import Cluster, World, warn_uncoalesced
 
 Array = NDArray[Any]
 _LANES = np.arange(32, dtype=np.uint32)
@@ -184,6 +184,7 @@ class Machine:
         self.cluster_points[index] = {}
         self.scheduler.cluster_phase[index] = 0
         self.scheduler.row_phase[rows] = 0
+        self.scheduler.cluster_due[rows] = False
         self.scheduler.cluster_arrived[index] = 0
         return rows
 
@@ -388,19 +389,23 @@ class Machine:
         own = None if a.everywhere else self.rank[g.sel]
         offset = self.shared.offsets(address, a.size, mask, self.first_slot[g.sel], self.ranks, own)
         if a.everywhere and self.ranks > 1:
-            self._peers(g, a.site, address, mask)
+            self.peers(g, a.site, address, a.size, mask)
         return offset
 
-    def _peers(self, g: Group, site: int, address: Array, mask: Array | None) -> None:
-        """Every CTA that is accessed runs, and its start is ordered before the access."""
+    def peers(self, g: Group, site: int, address: Array, size: int, mask: Array | None) -> None:
+        """Every CTA that is accessed runs, and its start is ordered before the access; how many sectors that takes."""
         rank = (address >> np.uint32(RANK_SHIFT)).astype(np.int64)
         for index in range(g.n):
             row = int(g.rows[index])
-            used = np.unique(rank[index] if mask is None else rank[index][mask[index]])
-            for each in used:
-                if int(each) != int(self.rank[row, 0]):
-                    started = self.order.knows_started(int(self.order_row[row]), int(each))
-                    self.world.check_peer(self.who(row), int(each), started, site)
+            remote = rank[index] != int(self.rank[row, 0])
+            if mask is not None:
+                remote &= mask[index]
+            if not remote.any():
+                continue
+            for each in np.unique(rank[index][remote]).tolist():
+                started = self.order.knows_started(int(self.order_row[row]), each)
+                self.world.check_peer(self.who(row), each, started, site)
+            warn_uncoalesced(self.reporter, address[index][remote].astype(np.int64), size, self.who(row), site)
 
     def load_local(self, g: Group, a: Access, address: Array, mask: Array | None) -> list[Array]:
         if mask is not None and not np.count_nonzero(mask):
@@ -601,9 +606,9 @@ class Machine:
     def ordered_warp_barrier(self, rows: Array) -> None:
         """Lanes of a warp share a clock: nothing to hand on."""
 
-    def ordered_cluster_arrival(self, rows: Array, relaxed: bool) -> None:
-        sem = Sem.RELAXED if relaxed else Sem.RELEASE
-        for row in rows:
+    def ordered_cluster_arrival(self, rows: Array, relaxed: Array) -> None:
+        for row, is_relaxed in zip(rows, relaxed, strict=True):
+            sem = Sem.RELAXED if is_relaxed else Sem.RELEASE
             index = int(self.cluster_slot_of[row])
             phase = int(self.scheduler.cluster_phase[index])
             points = self.cluster_points[index]

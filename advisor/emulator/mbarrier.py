@@ -48,6 +48,7 @@ class Mbarrier:
     channel: Channel
     phase: int = 0
     tx: int = 0
+    observed: int = -1  # the last phase that a wait has found complete
     gathering: SyncPoint = field(default_factory=SyncPoint)  # every release so far: arrivals are read-modify-writes
     completed: SyncPoint = field(default_factory=SyncPoint)  # the same, as it was when the last phase completed
     history: deque[_Entry] = field(default_factory=lambda: deque(maxlen=HISTORY))
@@ -144,6 +145,7 @@ class BarrierUnit:
         """
         barrier = self._live(address, by, "mbarrier.arrive")
         token = state_token(barrier.phase, barrier.pending)
+        self._after_wait(barrier, by)
         if expect_tx:
             self._add_tx(barrier, expect_tx, by)
         if not 1 <= count <= MAX_COUNT:
@@ -208,6 +210,7 @@ class BarrierUnit:
         `increment` (without .noinc) is done when the instruction executes: see `count_in`.
         """
         barrier = self._live(address, by, "an asynchronous arrive")
+        self._after_wait(barrier, by)
         if increment:
             self._increment(barrier, count, by)
         barrier.history.append(_Entry(f"asynchronous arrive {count}, issued", barrier.phase, by))
@@ -287,6 +290,7 @@ class BarrierUnit:
 
     def _observed(self, barrier: Mbarrier, waiter: tuple[int, int | None], by: By, sem: Sem, scope: Scope) -> None:
         barrier.polling.pop(waiter, None)
+        barrier.observed = barrier.phase - 1
         self.order.acquire(barrier.completed, by.row, sem, scope)
 
     # --- exits and reports --------------------------------------------------------------------------------------------
@@ -344,6 +348,21 @@ class BarrierUnit:
         self.phases_completed += 1
         if self.on_phase is not None:
             self.on_phase(barrier)
+
+    def _after_wait(self, barrier: Mbarrier, by: By) -> None:
+        """ "For each phase of the mbarrier object, at least one test_wait or try_wait operation must be performed which
+        returns True for waitComplete before an arrive-on operation in the subsequent phase" (9.7.13.15.4)."""
+        if barrier.observed < barrier.phase - 1:
+            self._fail(
+                "EMU_BARRIER_UNOBSERVED",
+                f"an arrival in phase {barrier.phase} of the mbarrier at {barrier.address:#x}, and no wait has found "
+                f"phase {barrier.phase - 1} complete yet",
+                by,
+                barrier,
+                numbers={"phase": barrier.phase, "expected": barrier.expected},
+                fix="a count that is too low ends a phase before its last arrival; or the thread arrives again without "
+                "waiting for whoever waits on this barrier",
+            )
 
     def _add_tx(self, barrier: Mbarrier, amount: int, by: By) -> None:
         barrier.tx += amount

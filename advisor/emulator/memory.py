@@ -236,7 +236,7 @@ class Shared:
         row, lane = _first(np.broadcast_to(wrong, address.shape), mask)
         rank = int(address[row, lane]) >> RANK_SHIFT
         return AccessFault(
-            "EMU_OUT_OF_BOUNDS",
+            "EMU_OUT_OF_BOUNDS" if rank < ranks else "EMU_NO_SUCH_PEER",
             f"the shared address {int(address[row, lane]):#x} names CTA rank {rank}, which is not this access's CTA"
             if rank < ranks
             else f"the shared address {int(address[row, lane]):#x} names CTA rank {rank} of a cluster of {ranks}",

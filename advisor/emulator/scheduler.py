@@ -110,7 +110,11 @@ class Scheduler:
         self.barrier_wanted: Array = np.zeros(slots * BARRIERS, np.int64)  # 0: every warp of the CTA
         self.barrier_votes: Array = np.zeros((slots * BARRIERS, 2), np.int64)  # lanes whose predicate holds, lanes
         self.warp_lanes: Array = np.zeros((rows, 32), bool)  # lanes that have come to a barrier of their warp
+        self.awaited: Array = np.full(rows, -1, np.int64)  # the barrier where some lanes wait for others of their warp
+        self.awaited_threads: Array = np.zeros(rows, np.int64)
         self.cluster_lanes: Array = np.zeros((rows, 32), bool)
+        self.cluster_relaxed: Array = np.zeros(rows, bool)
+        self.cluster_due: Array = np.zeros((rows, 32), bool)  # lanes that have arrived and not waited
         self.cluster_arrived: Array = np.zeros(machine.cluster_slots, np.int64)  # warps
         self.cluster_phase: Array = np.zeros(machine.cluster_slots, np.int64)
         self.row_phase: Array = np.zeros(rows, np.int64)  # the phase that a warp's last arrival completes
@@ -352,8 +356,23 @@ class Scheduler:
             self._release_barriers(keys.ravel())
             self._release_clusters(np.unique(machine.cluster_slot_of[ended]))
         partial = np.unique(group.rows[gone.any(axis=1)])
+        self._come_without(partial[machine.alive[partial].any(axis=1)])
         if any(each.kind == "warp" for each in self.parked):
             self._release_warps(partial)
+
+    def _come_without(self, rows: Array) -> None:
+        """Lanes of these warps have exited; others may have waited for them at a barrier."""
+        machine = self.machine
+        alive = machine.alive[rows]
+        come = rows[(self.awaited[rows] >= 0) & ~(alive & ~self.warp_lanes[rows]).any(axis=1)]
+        for row in come.tolist():
+            keys, threads = self.awaited[[row]], self.awaited_threads[[row]]
+            self.awaited[row] = -1
+            group = Group(np.array([row]), machine.alive[[row]], 0, None)
+            self._count_in(group, machine.exit_site, keys, threads if threads[0] else None, np.ones(1, bool))
+        come = rows[self.cluster_lanes[rows].any(axis=1) & ~(alive & ~self.cluster_lanes[rows]).any(axis=1)]
+        if len(come):
+            self._cluster_come(come, self.cluster_relaxed[come])
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -424,6 +443,8 @@ class Scheduler:
         if vote is not None:
             self._vote(group, keys, vote)
         self.parked.append(Parked(group, "barrier", keys))
+        self.awaited[rows] = np.where(whole, -1, keys)
+        self.awaited_threads[rows] = 0 if wanted is None else wanted
         self._count_in(group, self._site(block), keys, wanted, whole)
         return False
 
@@ -572,20 +593,26 @@ class Scheduler:
         machine = self.machine
         on = group.lanes() if lanes is None else lanes
         rows = group.rows
+        again = self.cluster_due[rows] & on
+        if again.any():
+            row, lane = (int(each) for each in np.argwhere(again)[0])
+            message = "barrier.cluster.arrive a second time without a wait between"
+            machine.fail(group, site, "EMU_BARRIER", message, row, lane)
+        self.cluster_due[rows] |= on
         self.cluster_lanes[rows] |= on
+        some = rows[on.any(axis=1)]
+        self.cluster_relaxed[some] = relaxed
+        self.row_phase[some] = self.cluster_phase[machine.cluster_slot_of[some]] + 1
         whole = on.any(axis=1) & ~(machine.alive[rows] & ~self.cluster_lanes[rows]).any(axis=1)
         if not whole.any():
             return
-        come = rows[whole]
-        self.cluster_lanes[come] = False
-        slots = machine.cluster_slot_of[come]
-        twice = self.row_phase[come] > self.cluster_phase[slots]
-        if twice.any():
-            row = int(np.flatnonzero(whole)[np.flatnonzero(twice)[0]])
-            message = "barrier.cluster.arrive a second time without a wait between"
-            machine.fail(group, site, "EMU_BARRIER", message, row, 0)
-        machine.ordered_cluster_arrival(come, relaxed)
-        self.row_phase[come] = self.cluster_phase[slots] + 1
+        self._cluster_come(rows[whole], self.cluster_relaxed[rows[whole]])
+
+    def _cluster_come(self, rows: Array, relaxed: Array) -> None:
+        """Every lane of these warps has arrived at the cluster barrier."""
+        self.cluster_lanes[rows] = False
+        slots = self.machine.cluster_slot_of[rows]
+        self.machine.ordered_cluster_arrival(rows, relaxed)
         np.add.at(self.cluster_arrived, slots, 1)
         self._release_clusters(np.unique(slots))
 
@@ -603,10 +630,13 @@ class Scheduler:
 
     def _cluster_wait(self, group: Group, block: Block, instruction: Instruction) -> bool:
         slots = self.machine.cluster_slot_of[group.rows]
-        if (self.row_phase[group.rows] == 0).any():
-            row = int(np.flatnonzero(self.row_phase[group.rows] == 0)[0])
+        on = group.lanes()
+        early = on & ~self.cluster_due[group.rows]
+        if early.any():
+            row, lane = (int(each) for each in np.argwhere(early)[0])
             message = "barrier.cluster.wait without an arrive before it"
-            self.machine.fail(group, self._site(block), "EMU_BARRIER", message, row, 0)
+            self.machine.fail(group, self._site(block), "EMU_BARRIER", message, row, lane)
+        self.cluster_due[group.rows] &= ~on
         waiting = self.row_phase[group.rows] > self.cluster_phase[slots]
         if not waiting.any():
             self.machine.ordered_cluster_wait(group.rows)

@@ -1,7 +1,7 @@
 """What stands around the kernel: SM groups, which clusters are resident, the pool of those that wait, busy SMs.
 
-Imports `machine`, `errors` and `report`. The rule for what fits is `machine.occupancy`'s: a cluster never leaves its SM
-group. Clusters start in the order of their numbers, x fastest, as observed on hardware; the pool hands out the
+Imports `machine`, `errors` and its own room. The rule for what fits is `machine.occupancy`'s: a cluster never leaves
+its SM group. Clusters start in the order of their numbers, x fastest, as observed on hardware; the pool hands out the
 others one by one, to a cluster that exits or, under Cluster Launch Control, to one that asks (`take`). Each cluster of
 the grid is started or taken exactly once.
 """
@@ -16,6 +16,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
+from advisor.emulator.memory import RANK_SHIFT
 from advisor.emulator.report import Reporter, Who
 from advisor.errors import InputError
 from advisor.machine.occupancy import ctas_per_sm
@@ -323,10 +324,10 @@ def cut_profile(profile: DeviceProfile, cluster_size: int = 1) -> DeviceProfile:
 
 def sectors(addresses: npt.NDArray[np.int64], size: int) -> tuple[int, int]:
     """32-byte sectors that one warp's request to distributed shared memory touches, and the fewest that could hold its
-    bytes: remote accesses go in 32-byte segments (Hopper tuning guide)."""
+    bytes in each of the CTAs that it goes to: remote accesses go in 32-byte segments (Hopper tuning guide)."""
     touched = np.unique(np.concatenate([addresses // SECTOR_BYTES, (addresses + size - 1) // SECTOR_BYTES]))
-    distinct = np.unique(addresses).size * size
-    return int(touched.size), max(1, -(-distinct // SECTOR_BYTES))
+    _, distinct = np.unique(np.unique(addresses) >> RANK_SHIFT, return_counts=True)
+    return int(touched.size), int((-(-distinct * size // SECTOR_BYTES)).sum())
 
 
 def warn_uncoalesced(reporter: Reporter, addresses: npt.NDArray[np.int64], size: int, who: Who, pc: int) -> None:

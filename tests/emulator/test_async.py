@@ -151,67 +151,7 @@ def test_a_tensor_map_that_the_kernel_makes(policy):
     assert (found == wanted).all()
 
 
-def test_a_tensor_map_used_without_its_acquire_is_named():
-    with pytest.raises(KernelFault) as caught:
-        with_map(ADDRESSES + INIT + MAKE_MAP.replace("FENCE", "") + TENSOR + WAIT + READ, "random")
-    assert caught.value.code == "EMU_TENSOR_MAP_FENCE"
-
-
 PREPARED = ADDRESSES + INIT
-FAULTS = {
-    "a barrier that was never initialised": (
-        "EMU_BARRIER_UNINITIALIZED",
-        ADDRESSES + "bar.sync 0;" + LOAD + WAIT + READ,
-        PREPARED + LOAD + WAIT + READ,
-    ),
-    "data read before its phase": ("EMU_DATA_RACE", PREPARED + LOAD + READ, PREPARED + LOAD + WAIT + READ),
-    "more bytes than come": (
-        "EMU_DEADLOCK",
-        PREPARED + LOAD.replace("256;", "272;") + WAIT + READ,
-        PREPARED + LOAD + WAIT + READ,
-    ),
-    "an exit with a copy on its way": (
-        "EMU_ASYNC_AT_EXIT",
-        PREPARED + LOAD + "ret;",
-        PREPARED + LOAD + WAIT + "ret;",
-    ),
-    "an arrival too many": (
-        "EMU_BARRIER_OVERRUN",
-        PREPARED + "mbarrier.arrive.shared::cta.b64 _, [%s1], 2; ret;",
-        PREPARED + "@%p0 mbarrier.arrive.shared::cta.b64 _, [%s1], 1; ret;",
-    ),
-    "a store without a proxy fence": (
-        "EMU_DATA_RACE",
-        ADDRESSES + WRITE + "bar.sync 0;" + STORE + "@%p0 cp.async.bulk.wait_group 0; ret;",
-        ADDRESSES
-        + WRITE
-        + "fence.proxy.async.shared::cta; bar.sync 0;"
-        + STORE
-        + "@%p0 cp.async.bulk.wait_group 0; ret;",
-    ),
-    "a bulk copy of an odd size": (
-        "EMU_MISALIGNED",
-        PREPARED + LOAD.replace("[%d0], 256", "[%d0], 250") + WAIT + READ,
-        PREPARED + LOAD + WAIT + READ,
-    ),
-    "a tensor copy from what is no tensor map": (
-        "EMU_TENSOR_COPY",
-        PREPARED
-        + "mov.u64 %q3, %d0; mov.u32 %s10, 0; @%p0 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::"
-        + "complete_tx::bytes [%s0], [%q3, {%s10}], [%s1]; ret;",
-        PREPARED + LOAD + WAIT + READ,
-    ),
-}
-
-
-@pytest.mark.parametrize("policy", ["lazy", "adversarial"])
-@pytest.mark.parametrize("name", list(FAULTS))
-def test_the_fault_is_named_and_its_twin_is_silent(name, policy):
-    code, broken, correct = FAULTS[name]
-    with pytest.raises(KernelFault) as caught:
-        execute(broken, declarations=SHARED, async_policy=policy)
-    assert caught.value.code == code
-    assert execute(correct, declarations=SHARED, async_policy=policy).warnings == ()
 
 
 def test_a_deadlock_tells_the_state_of_the_barrier():

@@ -53,6 +53,26 @@ def test_a_shuffle_waits_until_the_lanes_that_it_names_have_exited(seed):
     assert (results(body, seed=seed) == np.where(I64 % 2 == 0, I64 ^ 2, 0)).all()
 
 
+@pytest.mark.parametrize(
+    "barrier", ["bar.sync 0;", "barrier.cluster.arrive; barrier.cluster.wait;", "bar.warp.sync -1;"]
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_barrier_counts_a_warp_of_which_some_lanes_exit(barrier, seed):
+    body = f"and.b32 %r4, %r0, 31; setp.ge.u32 %p1, %r4, 16; @%p1 bra E; {barrier} st.global.u32 [%d4], 1; E: ret;"
+    found = results(body, launch(64, 2, 2), seed=seed)
+    assert (found == np.tile([1] * 16 + [0] * 16, 4)).all()
+
+
+def test_lanes_that_arrive_at_the_cluster_barrier_apart_wait_for_each_other():
+    body = f"""
+        .shared .align 4 .b8 box[256]; .reg .b32 %s<4>; mov.u32 %s1, box; shl.b32 %s2, %r0, 2; add.s32 %s1, %s1, %s2;
+        and.b32 %r4, %r0, 31; setp.ge.u32 %p1, %r4, 16; @%p1 bra A;
+        barrier.cluster.arrive; barrier.cluster.wait; xor.b32 %s1, %s1, 64; ld.shared.u32 %r9, [%s1]; {STORE}
+        A: st.shared.u32 [%s1], %r0; barrier.cluster.arrive; barrier.cluster.wait; ret;"""
+    wanted = np.where(I64 % 32 < 16, I64 + 16, 0)
+    assert (results(body, launch(64, 2, 2)) == np.tile(wanted, 2)).all()
+
+
 def test_a_branch_table():
     body = f"""
         and.b32 %r4, %r0, 3;

@@ -264,10 +264,23 @@ def test_more_arrivals_than_the_phase_has(bench: Bench) -> None:
 
 def test_as_many_arrivals_as_the_phase_has(bench: Bench) -> None:
     bench.init(2)
-    for _ in range(5):
+    for phase in range(5):
         bench.arrive(bench.a)
         bench.arrive(bench.b)
+        assert bench.test(bench.a, phase & 1)
     assert bench.completed == [1, 2, 3, 4, 5]
+
+
+def test_an_arrival_after_a_phase_that_nobody_waited_for(bench: Bench) -> None:
+    """Three warps arrive where the count says two: the last arrival falls into the next phase."""
+    bench.init(2)
+    bench.arrive(bench.a)
+    bench.arrive(bench.b)
+    assert bench.test(bench.peer, 1) is False
+    told = fault("EMU_BARRIER_UNOBSERVED", lambda: bench.arrive(bench.peer))
+    assert told.finding.numbers == {"phase": 1, "expected": 2}
+    assert bench.test(bench.a, 0)
+    bench.arrive(bench.peer)
 
 
 def test_an_asynchronous_arrival_too_many(bench: Bench) -> None:
@@ -381,6 +394,7 @@ def test_a_waiter_that_two_phases_have_overtaken(bench: Bench) -> None:
     bench.init(1)
     assert not bench.test(bench.b, 0)
     bench.arrive(bench.a)
+    assert bench.test(bench.a, 0)
     bench.arrive(bench.a)
     told = fault("EMU_BARRIER_PHASE_BEHIND", lambda: bench.test(bench.b, 0))
     assert told.finding.numbers == {"waited_for": 0, "phase": 2}

@@ -140,6 +140,7 @@ def test_sectors_of_a_remote_request() -> None:
     assert sectors(lanes * 4, 4) == (4, 4)
     assert sectors(lanes * 128, 4) == (32, 4)
     assert sectors(lanes * 0, 4) == (1, 1)
+    assert sectors(lanes[:8] << 24, 4) == (8, 8)  # a word for each of eight peers
 
 
 def test_a_strided_remote_request_is_a_warning_once() -> None:

@@ -1,0 +1,84 @@
+"""Incidents from the field, each as a kernel of its kind. `field_case` numbers them as the table does."""
+
+from __future__ import annotations
+
+from tests.emulator.faults.accesses import MEET
+from tests.emulator.faults.mbarriers import ADDRESSES, SHARED
+from tests.emulator.faults.model import Fault, Kernel, Text, kernel
+from tests.emulator.kernels import launch
+
+SETUP = f"""{ADDRESSES} mov.u32 %s4, spare; mov.u32 %s6, %cluster_ctarank; mov.u32 %s14, %cluster_nctarank;
+    @%p0 mbarrier.init.shared::cta.b64 [%s1], 1; @%p0 mbarrier.init.shared::cta.b64 [%s4], %s14;
+    fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta; bar.sync 0; {MEET}
+"""
+LEAVE = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire; ret;"
+# One thread of a pair's CTA loads its half of a tile for both, %s15 times; both give the stage back to both.
+SHARE = """
+    @!%p0 bra OUT; mov.u32 %s10, 0;
+    NEXT: and.b32 %s11, %s10, 1; xor.b32 %s12, %s11, 1;
+    A: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%s4], %s12; @!%p1 bra A;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s1], 256;
+    shl.b32 %s7, %s6, 7; add.s32 %s8, %s0, %s7; cvt.u64.u32 %q1, %s7; add.s64 %q2, %d0, %q1; mov.b16 %h1, 3;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+        [%s8], [%q2], 128, [%s1], %h1;
+    B: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s1], %s11; @!%p1 bra B;
+    mapa.shared::cluster.u32 %s9, %s4, 0; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%s9];
+    mapa.shared::cluster.u32 %s9, %s4, 1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%s9];
+    add.s32 %s10, %s10, 1; setp.lt.u32 %p4, %s10, %s15; @%p4 bra NEXT; OUT:
+"""
+# The even CTA of each pair of a cluster of four loads 256 bytes for the pair.
+PAIRS = """
+    and.b32 %s7, %s6, 1; setp.eq.u32 %p3, %s7, 0; and.pred %p4, %p3, %p0;
+    and.b32 %s8, %s6, 2; mov.u32 %s9, 3; shl.b32 %s9, %s9, %s8; cvt.u16.u32 %h1, %s9;
+    @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s1], 256;
+    @%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+        [%s0], [%d0], 256, [%s1], %h1;
+    B: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s1], 0; @!%p1 bra B;
+    ld.shared.u32 %r9, [%s3]; st.global.u32 [%d4], %r9;
+"""
+
+
+def shared_tiles() -> Kernel:
+    return kernel(SETUP + "mov.u32 %s15, 4;" + SHARE + LEAVE, launch(64, 4, 2), declarations=SHARED)
+
+
+def grouped() -> Kernel:
+    """Two groups of four tiles each, of two and of three blocks of K; a cluster takes two tiles that share one."""
+    rows = "div.u32 %s13, %r1, 4; add.s32 %s15, %s13, 2;"
+    return kernel(SETUP + rows + SHARE + LEAVE, launch(64, 8, 2), declarations=SHARED)
+
+
+def pairs() -> Kernel:
+    return kernel(SETUP + PAIRS + LEAVE, launch(64, 4, 4), declarations=SHARED)
+
+
+FAULTS = [
+    Fault(
+        "a CTA leaves while its peer still arrives on its barriers",
+        "EMU_PEER_EXITED",
+        shared_tiles(),
+        Text(LEAVE, "ret;"),
+        field_case="K01",
+    ),
+    Fault(
+        "a cluster takes tiles of two groups with loops of different length",
+        "EMU_DEADLOCK",
+        grouped(),
+        Text("div.u32 %s13, %r1, 4;", "div.u32 %s13, %r1, 3;"),
+        field_case="K02",
+    ),
+    Fault(
+        "the mask of a pair is that of the first pair of the cluster",
+        "EMU_DATA_RACE",
+        pairs(),
+        Text("and.b32 %s8, %s6, 2;", "and.b32 %s8, %s6, 0;"),
+        field_case="K19",
+    ),
+    Fault(
+        "the bytes of a pair are counted for the whole cluster",
+        "EMU_DEADLOCK",
+        pairs(),
+        Text("_, [%s1], 256;", "_, [%s1], 512;"),
+        field_case="K19",
+    ),
+]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.emulator.faults import accesses, clusters, copies, field, hopper, mbarriers, order, refusals, warps
+from tests.emulator.faults import accesses, clc, clusters, copies, field, hopper, mbarriers, order, refusals, warps
 from tests.emulator.faults.model import Fault
 
 AREAS: dict[str, list[Fault]] = {
@@ -15,6 +15,7 @@ AREAS: dict[str, list[Fault]] = {
     "mbarriers": mbarriers.FAULTS,
     "Asynchronous copies": copies.FAULTS,
     "Clusters": clusters.FAULTS,
+    "Cluster Launch Control": clc.FAULTS,
     "The project's Hopper kernels": hopper.FAULTS,
     "Incidents from the field": field.FAULTS,
     "What is refused before a kernel runs": refusals.FAULTS,

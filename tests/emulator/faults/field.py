@@ -7,6 +7,24 @@ from tests.emulator.faults.mbarriers import ADDRESSES, SHARED
 from tests.emulator.faults.model import Fault, Kernel, Text, kernel
 from tests.emulator.kernels import launch
 
+INCIDENTS = {
+    "K01": (
+        "a CTA exits while remote arrivals, multicast commits or the pair's tensor memory still involve it",
+        "sglang 32907, 34340; facebookexperimental/triton 1105",
+    ),
+    "K02": ("a cluster straddles two groups of a grouped GEMM: a hang, and wrong tiles after it", "DeepGEMM 415, 429"),
+    "K05": (
+        "the slot of a CLC response is released before every warp has read it, or without the proxy fence",
+        "tilelang 2410, 2420, 2423; cudnn-frontend 610, 894",
+    ),
+    "K19": (
+        "the mask, the bytes or the cta_group of a pair inside a larger cluster",
+        "facebookexperimental/triton 644, 783; jax 40165; tilelang 2287, 2644",
+    ),
+    "K20": ("a CLC request after one that failed", "quack 0.6.1 in marin 8870"),
+}
+"""The incidents that faults repeat, with the threads of their projects."""
+
 SETUP = f"""{ADDRESSES} mov.u32 %s4, spare; mov.u32 %s6, %cluster_ctarank; mov.u32 %s14, %cluster_nctarank;
     @%p0 mbarrier.init.shared::cta.b64 [%s1], 1; @%p0 mbarrier.init.shared::cta.b64 [%s4], %s14;
     fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta; bar.sync 0; {MEET}

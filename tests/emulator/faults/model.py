@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,10 @@ def settings(seeds: int = 2, **axes: tuple[Any, ...]) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A correct kernel, its launch and its first bytes. `text` may be a function where a compiler makes the PTX."""
+    """A correct kernel, its launch and its first bytes. `text` may be a function where a compiler makes the PTX; where
+    it takes the names of macros, `Macro` edits the source."""
 
-    text: str | Callable[[], str]
+    text: str | Callable[..., str]
     launch: ResolvedLaunch = field(default_factory=small_launch)
     inputs: Mapping[str, np.ndarray] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of `run`
@@ -95,6 +96,17 @@ class Pattern:
 
 
 @dataclass(frozen=True)
+class Macro:
+    """Another source: the macro says what is left out or done wrong."""
+
+    name: str
+
+    def apply(self, twin: Kernel) -> Kernel:
+        assert not isinstance(twin.text, str)
+        return replace(twin, text=partial(twin.text, self.name))
+
+
+@dataclass(frozen=True)
 class Launch:
     """Other fields of the launch."""
 
@@ -116,7 +128,7 @@ class Options:
         return replace(twin, inputs=inputs, options={**twin.options, **fields})
 
 
-Edit = Text | Pattern | Launch | Options
+Edit = Text | Pattern | Macro | Launch | Options
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.emulator.faults import AREAS, MISTAKES
+from tests.emulator.faults.field import INCIDENTS
 from tests.emulator.faults.model import Fault, Setting
 
 _HEAD = """# Seeded faults
@@ -12,7 +13,7 @@ the last column at least; the kernel without the edit must be silent under every
 the kernels and the edits, and `tests/emulator/test_faults.py` runs them all. `python -m tests.emulator.faults` prints
 this page.
 
-*Field* is the number of an incident of this kind that was reported for a shipped kernel.
+*Field* names the incident in shipped kernels that the fault repeats; they are listed at the end.
 """
 
 
@@ -26,6 +27,8 @@ def table() -> str:
         lines.append("")
     lines += ["## Files around a kernel", ""]
     lines += _rows(["fault", "code"], [[each.name, each.code] for each in MISTAKES])
+    lines += ["", "## The incidents", ""]
+    lines += _rows(["field", "what happened", "reported in"], [[key, *value] for key, value in INCIDENTS.items()])
     return "\n".join(lines) + "\n"
 
 

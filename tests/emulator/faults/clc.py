@@ -8,14 +8,17 @@ from tests.emulator import clc_kernels
 from tests.emulator.faults.model import Fault, Kernel, Macro, Pattern, settings
 
 PAIR = (2, 1, 1)
-POLICIES = settings(1, clc=("grant", "decline:1", "decline:2", "random", "preempt", "spurious"))
+REQUESTS = ("grant", "decline:1", "decline:2", "random", "preempt", "spurious")
+POLICIES = tuple(  # every policy of either kind, each with half of the other kind
+    each for index, each in enumerate(settings(1, clc=REQUESTS)) if (index + index // len(REQUESTS)) % 2 == 0
+)
 
 
 def unicast(n: int = 0) -> Kernel:
     """A CTA asks for itself until it is declined."""
     return Kernel(
         clc_kernels.ptx,
-        clc_kernels.launch("unicast", (36, 1, 1), n=n),
+        clc_kernels.launch("unicast", (60, 1, 1), n=n),
         options={"profile": clc_kernels.small()},
         settings=POLICIES,
     )
@@ -24,7 +27,7 @@ def unicast(n: int = 0) -> Kernel:
 ONE = unicast()
 TWO = Kernel(
     partial(clc_kernels.ptx, cluster=PAIR),
-    clc_kernels.launch("multicast", (36, 1, 1), PAIR),
+    clc_kernels.launch("multicast", (60, 1, 1), PAIR),
     options={"profile": clc_kernels.small(2)},
     settings=POLICIES,
 )

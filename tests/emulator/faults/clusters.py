@@ -105,9 +105,15 @@ FAULTS = [
     ),
     Fault(
         "bytes sent to a peer and counted by a barrier of the sender",
-        "EMU_OUT_OF_BOUNDS",
+        "EMU_BARRIER_OTHER_CTA",
         send(),
         Text("[%s7], %r3, [%s8];", "[%s7], %r3, [%s1];"),
+    ),
+    Fault(
+        "a wait on the barrier of a peer",
+        "EMU_BARRIER_OTHER_CTA",
+        push(),
+        Text("shared::cta.b64 %p1, [%s1], 0;", "shared::cta.b64 %p1, [%s8], 0;"),
     ),
     Fault(
         "a remote arrival whose release does not leave its CTA",

@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test slow check generated format clean env
+.PHONY: demo test slow check bench tables generated format clean env
 
 env: $(STAMP)
 
@@ -29,6 +29,14 @@ check: env  ## lint, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+SUITES := shapes20 shapes20_fp16 random decode fp8 epilogues
+bench: env  ## on a GPU: every suite, results under benchmarks/results/; then `make tables`
+	for each in $(SUITES); do \
+		$(BIN)/advisor bench benchmarks/suites/$$each.yaml --output benchmarks/results/$$each.json || exit 1; done
+
+tables: env  ## the tables that documents quote, from benchmarks/results/
+	$(BIN)/advisor tables README.md docs/benchmarks.md
 
 generated: env  ## the committed bundles again, from examples/; exit status 1 is a refusal, which is an answer
 	for each in examples/*.yaml; do $(BIN)/advisor generate $$each --quiet > /dev/null || [ $$? = 1 ] || exit 1; done

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from advisor.errors import EXIT_DONE, EXIT_NO, DeviceError, InputError, OutputError, ProfileError, printable
 from advisor.kinds import workload as make_workload
-from advisor.kinds.workload import Workload
+from advisor.kinds.workload import Measurements, Workload
 from advisor.machine import load_profile
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import is_path
 from advisor.planner import plan as make_plan
 from advisor.problem import GemmProblem, load_problem, place_of
 from advisor.records.candidate import Candidate, Family, OccupancyKey
-from advisor.records.evidence import Evidence
+from advisor.records.evidence import Chip, Evidence
 from advisor.records.plan import Finding, Plan
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ VALIDATED_REPORT = "report.validated.md"
 VALIDATION = "validation.json"
 MAX_REPLANS = 2
 
-Stage = Literal["read", "plan", "render", "build", "query", "validate", "report", "probe", "emulate"]
+Stage = Literal["read", "plan", "render", "build", "query", "validate", "report", "probe", "emulate", "bench", "tune"]
 
 
 # --- progress -----------------------------------------------------------------------------------------------------
@@ -111,6 +111,7 @@ class Targeting:
     profile: DeviceProfile
     source: Literal["profile", "device"]
     note: str = ""  # why `auto` is not the GPU at hand
+    chip: Chip | None = None  # the GPU at hand, where the plan is for it
 
     @property
     def rung_profiles(self) -> dict[Family, DeviceProfile]:
@@ -221,7 +222,7 @@ def resolve_target(problem: GemmProblem, asked: str | None, file: Path, device: 
     reason = "no GPU at hand"
     if device is not None:
         try:
-            return Targeting("auto", device.profile(), "device")
+            return Targeting("auto", device.profile(), "device", chip=device.info.chip())
         except DeviceError as error:
             reason = error.message
     note = f"target auto: {reason}; planning for {DEFAULT_TARGET} from its profile"
@@ -230,10 +231,50 @@ def resolve_target(problem: GemmProblem, asked: str | None, file: Path, device: 
 
 def _plan(problem: GemmProblem, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Planned:
     work = make_workload(problem)
-    return Planned(problem, work, targeting, _plan_workload(work, targeting, oracle, progress))
+    times = _known_times(work, targeting, progress)
+    return Planned(problem, work, targeting, _plan_workload(work, targeting, oracle, progress, times))
 
 
-def _plan_workload(work: Workload, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Plan:
+def plan_with(
+    problem: GemmProblem,
+    work: Workload,
+    targeting: Targeting,
+    measurements: Measurements,
+    progress: Progress = silent,
+) -> Planned:
+    """The plan with measured times of this problem on the target over the predictions."""
+    return Planned(problem, work, targeting, _plan_workload(work, targeting, None, progress, measurements))
+
+
+def _known_times(work: Workload, targeting: Targeting, progress: Progress) -> Measurements:
+    """What the store of measurements knows of this problem on the GPU at hand. A plan for a named target uses the
+    profile alone: the same file gives the same bundle everywhere."""
+    if targeting.chip is None:
+        return {}
+    from advisor.bench.contest import hash_of
+    from advisor.bench.store import Store, default_path
+
+    place = default_path()
+    if place is None:
+        return {}
+    capability = targeting.profile.compute_capability
+    try:
+        rows = Store(place).known(work.document, targeting.chip, lambda each: hash_of(work, each, capability))
+    except InputError as error:
+        progress(Noted(f"planned without measurements: {error}"))
+        return {}
+    if rows:
+        progress(Noted(f"{len(rows)} measured times of this problem on {targeting.chip.name}, from {place}"))
+    return {each.candidate: each.time_us for each in rows}
+
+
+def _plan_workload(
+    work: Workload,
+    targeting: Targeting,
+    oracle: Oracle | None,
+    progress: Progress,
+    measurements: Measurements | None = None,
+) -> Plan:
     with _stage(progress, "plan", f"{work.name} for {targeting.profile.name}") as result:
         plan = make_plan(
             work,
@@ -242,6 +283,7 @@ def _plan_workload(work: Workload, targeting: Targeting, oracle: Oracle | None, 
             target_source=targeting.source,
             rung_profiles=targeting.rung_profiles,
             occupancy=oracle,
+            measurements=measurements,
         )
         result.append(f"{plan.verdict}: {plan.choice.kernel_id if plan.choice else plan.conclusion}")
     return plan

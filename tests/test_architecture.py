@@ -19,8 +19,10 @@ GENERATED = ROOT / "generated"
 ROWS = (
     ("__main__",),
     ("cli",),
+    ("measure",),
     ("workflow", "doctor"),
     ("report",),
+    ("bench",),
     ("validation",),
     ("runtime", "toolchain", "emulator"),
     ("codegen",),

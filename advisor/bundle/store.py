@@ -622,21 +622,26 @@ def changed_meanwhile(folder: Path) -> OutputError:
 
 def units(bundle: Bundle | RenderedBundle) -> list[BuildUnit]:
     """Every (kernel, target) of the launch file as a translation unit, in the order of launch.json."""
-    headers = headers_of(bundle.files)
+    return units_of(bundle.files, bundle.launch)
+
+
+def units_of(files: Mapping[str, str], launch: Launch) -> list[BuildUnit]:
+    """The same of device files that are in no bundle."""
+    headers = headers_of(files)
     included = {
-        source: include_closure(bundle.files[source], headers.__getitem__)
-        for source in {kernel.source for kernel in bundle.launch.kernels}
+        source: include_closure(files[source], headers.__getitem__)
+        for source in {kernel.source for kernel in launch.kernels}
     }
     return [
         BuildUnit(
             kernel_id=kernel.id,
             target=target,
             name=kernel.source,
-            source=bundle.files[kernel.source],
+            source=files[kernel.source],
             headers=included[kernel.source],
             defines=kernel.defines,
         )
-        for kernel in bundle.launch.kernels
+        for kernel in launch.kernels
         for target in kernel.images
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.bundle.expressions import names_in, queries_in
 from advisor.bundle.headers import include_closure
-from advisor.bundle.store import RenderedBundle, check_path, manifest_text
+from advisor.bundle.store import BuildUnit, RenderedBundle, check_path, manifest_text, units_of
 from advisor.codegen import host, templates
 from advisor.codegen.ladder import rung
 from advisor.codegen.twins import Twin, other_schedules, twins
@@ -156,6 +156,34 @@ def render_variants(
     launch = compose_launch(workload, runs, buffers, [rung(run.id, run.specs) for run in runs])
     files = _device_files(runs)
     return RenderedBundle(templates.identifier(workload.name), dict(sorted(files.items())), launch, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """The kernels of one candidate in no bundle: what builds and launches them."""
+
+    run: Run
+    launch: Launch
+    units: tuple[BuildUnit, ...]
+
+
+def render_candidate(workload: Workload, candidate: Candidate, prefix: str = "") -> Loose | None:
+    """A candidate's kernels, to be built, launched and never written; None where its family has none yet.
+
+    `prefix` stands before the ids, so that one launch file can hold the kernels of several candidates.
+    """
+    run = _run(workload, Twin(candidate, "chosen"))
+    if run is None:
+        return None
+    specs = []
+    for spec in run.specs:
+        kernel_id = prefix + spec.kernel.id
+        images = {target: f"build/{kernel_id}.{target}.cubin" for target in spec.kernel.images}
+        kernel = spec.kernel.model_copy(update={"id": kernel_id, "images": images})
+        specs.append(spec.model_copy(update={"kernel": kernel}))
+    run = Run(prefix + run.id, candidate, tuple(specs))
+    launch = compose_launch(workload, [run], workload.buffers(), [rung(run.id, run.specs)])
+    return Loose(run, launch, tuple(units_of(_device_files([run]), launch)))
 
 
 def _run(workload: Workload, twin: Twin) -> Run | None:

@@ -178,11 +178,26 @@ class Workload(Protocol):
     def bound(self, case: Case, inputs: Arrays, family: Family) -> dict[str, NDArray[np.float64]]:
         """Largest allowed |y - reference| of each output element."""
 
+    def own_case(self) -> Case:
+        """The problem's own extents and strides, however large, with normal data: what a benchmark times."""
+
+    def inputs_on(self, case: Case, torch: Any, device: str) -> dict[str, Any]:
+        """`inputs` as flat tensors that torch made on a GPU: values of the same kind, other bits. Normal data only."""
+
     def flops(self, case: Case) -> int:
         """Floating-point operations of a case; 0 where the kind counts none."""
 
-    def library(self, case: Case, tensors: Mapping[str, Any]) -> tuple[str, Callable[[], None]] | None:
-        """(what it is, a call) of the vendor library's same work on torch tensors of the GPU, or None."""
+    def least_bytes(self, case: Case) -> int:
+        """Bytes that any kernel moves: every input read once, every output written once."""
+
+    def library(
+        self, case: Case, tensors: Mapping[str, Any], *, whole: bool = False
+    ) -> tuple[str, Callable[[], None]] | None:
+        """(what it is, a call) of the vendor library's same work on torch tensors of the GPU, or None. `whole`: with
+        what the kernel fuses behind it, as a kernel of its own; else the library's core alone."""
+
+    def triton_products(self, case: Case, tensors: Mapping[str, Any], sms: int) -> list[tuple[str, Callable[[], None]]]:
+        """(configuration, a call) of the same core written in Triton, to take the fastest of. Needs torch, triton."""
 
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         """Sort key of the tie rule: smaller is simpler."""

@@ -1,7 +1,7 @@
 """The problem file: models, loader with line numbers, JSON schema. Imports only `errors`."""
 
 from advisor.problem.gemm import GemmProblem
-from advisor.problem.loader import load_problem, parse_problem, place_of
+from advisor.problem.loader import Document, load_problem, parse_problem, place_of, read_document
 from advisor.problem.schema import problem_schema
 
-__all__ = ["GemmProblem", "load_problem", "parse_problem", "place_of", "problem_schema"]
+__all__ = ["Document", "GemmProblem", "load_problem", "parse_problem", "place_of", "problem_schema", "read_document"]

@@ -49,6 +49,12 @@ def load_problem(path: str | Path) -> GemmProblem:
     return parse_problem(_read(path), path)
 
 
+def read_document(path: str | Path) -> Document:
+    """Any file of ours that is a YAML mapping, under the same limits and with the same errors as a problem file."""
+    path = Path(path)
+    return _parse_yaml(_read(path), str(path))
+
+
 def place_of(path: str | Path, key: str) -> Where:
     """Where a problem file has a key of its own, for a complaint that comes up after it was read."""
     path = Path(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from advisor.records.evidence import Chip
 from advisor.records.launch import ResolvedLaunch
 from advisor.runtime.driver import Api, driver_cuda_version, load_api, version_text
 from advisor.runtime.launching import Prepared, Scratch, make_config
+from advisor.runtime.monitor import Monitor
 
 _LIMITS = {
     "sms": "MULTIPROCESSOR_COUNT",
@@ -110,6 +112,7 @@ class Device:
     def __init__(self, api: Api, index: int) -> None:
         self.api = api
         self._handle = self._get_handle(index)
+        self._uuid = bytes(api.call("cuDeviceGetUuid", self._handle).bytes)
         self.info = self._read_info(index)
         self._context = self._retain()
         self.stream = self.create_stream()
@@ -136,7 +139,6 @@ class Device:
 
     def _read_info(self, index: int) -> DeviceInfo:
         name = self.api.call("cuDeviceGetName", 128, self._handle)
-        uuid = self.api.call("cuDeviceGetUuid", self._handle)
         cuda = version_text(driver_cuda_version(self.api))
         limits = {field: self._attribute(attribute) for field, attribute in _LIMITS.items()}
         capability = (
@@ -147,7 +149,7 @@ class Device:
             index=index,
             name=_text(name),
             compute_capability=capability,
-            uuid_hash=hashlib.sha256(bytes(uuid.bytes)).hexdigest()[:16],
+            uuid_hash=hashlib.sha256(self._uuid).hexdigest()[:16],
             driver=_kernel_module_version() or f"CUDA {cuda}",
             cuda=cuda,
             sms=limits["sms"],
@@ -426,6 +428,10 @@ class Device:
         self.api.call("cuStreamDestroy", stream)
         return Graph(self.api, executable, graph)
 
+    def copy_async(self, target: int, source: int, size: int, stream: Any) -> None:
+        """Enqueues a copy of `size` bytes between device addresses."""
+        self.api.call("cuMemcpyDtoDAsync", target, source, size, stream, doing="copying")
+
     # ---- time ---------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -437,12 +443,15 @@ class Device:
             self.api.call("cuEventDestroy", start)
             self.api.call("cuEventDestroy", stop)
 
-    def time_us(self, work: Callable[[Any], None]) -> float:
-        """Microseconds on the device between the start and the end of what `work(stream)` enqueues."""
+    def time_us(self, work: Callable[[Any], None], meanwhile: Callable[[], None] | None = None) -> float:
+        """Microseconds on the device between the start and the end of what `work(stream)` enqueues. `meanwhile` runs
+        on the host while the device works."""
         with self._event_pair() as (start, stop):
             self.api.call("cuEventRecord", start, self.stream)
             work(self.stream)
             self.api.call("cuEventRecord", stop, self.stream)
+            if meanwhile is not None:
+                meanwhile()
             self.api.call("cuEventSynchronize", stop, doing="waiting for the kernel")
             return 1000.0 * float(self.api.call("cuEventElapsedTime", start, stop))
 
@@ -459,6 +468,10 @@ class Device:
             for position, work in enumerate(works):
                 times[position].append(self.time_us(work))
         return times
+
+    def monitor(self) -> Monitor:
+        """Clocks, power and temperature of this GPU."""
+        return Monitor(f"GPU-{uuid.UUID(bytes=self._uuid)}")
 
     # ---- profile ------------------------------------------------------------------------------------------------
 

@@ -20,11 +20,12 @@ from advisor.machine import profile_names
 
 Advisor = Callable[..., Any]
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-NEEDS_GPU = {"probe"}
+NEEDS_GPU = {"probe", "bench", "tune"}
+NEEDS_RESULTS = {"tables"}
 
 
 def test_all_commands_of_the_design_are_there() -> None:
-    expected = "plan generate validate report run probe simulate schema doctor explain agreement emulate"
+    expected = "plan generate validate report run probe simulate schema doctor explain agreement emulate bench tune tables"
     assert set(COMMANDS) >= set(expected.split())
 
 
@@ -53,7 +54,7 @@ def example_of(advisor: Advisor, name: str) -> list[str]:
 def test_the_examples_of_help_run_in_the_order_of_the_readme(advisor: Advisor) -> None:
     order = ["plan", "generate", "validate", "report", "run", "simulate", "emulate", "agreement", "schema", "explain"]
     order.append("doctor")
-    assert set(COMMANDS) - set(order) == NEEDS_GPU
+    assert set(COMMANDS) - set(order) == NEEDS_GPU | NEEDS_RESULTS
     for name in order:
         arguments = example_of(advisor, name)
         assert arguments[0] == name

@@ -32,7 +32,7 @@ def case(p: GemmProblem, m: int, n: int, k: int, batch: int = 1, **changes: Any)
 
 def view(p: GemmProblem, a_case: Case, name: str, flat: np.ndarray) -> np.ndarray:
     matrix = {"a": p.a, "b": p.b, "c": p.c, "d": p.d}[name]
-    return numerics._view(flat, name, matrix, a_case.arguments)
+    return numerics.view_of(flat, name, matrix, a_case.arguments)
 
 
 def simulate(

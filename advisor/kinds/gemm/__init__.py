@@ -394,15 +394,37 @@ class Gemm:
 
         return numerics.bound(self.problem, case, inputs, family)
 
+    def own_case(self) -> Case:
+        from advisor.kinds.gemm import numerics
+
+        return numerics.own_case(self.problem)
+
+    def inputs_on(self, case: Case, torch: Any, device: str) -> dict[str, Any]:
+        from advisor.kinds.gemm import on_gpu
+
+        return on_gpu.inputs(self.problem, case, torch, device)
+
     def flops(self, case: Case) -> int:
-        from advisor.kinds.gemm import numerics
+        from advisor.kinds.gemm import on_gpu
 
-        return numerics.flops(case)
+        return on_gpu.flops(case)
 
-    def library(self, case: Case, tensors: Mapping[str, Any]) -> tuple[str, Callable[[], None]] | None:
-        from advisor.kinds.gemm import numerics
+    def least_bytes(self, case: Case) -> int:
+        from advisor.kinds.gemm import on_gpu
 
-        return numerics.library(self.problem, case, tensors)
+        return on_gpu.least_bytes(self.problem, case)
+
+    def library(
+        self, case: Case, tensors: Mapping[str, Any], *, whole: bool = False
+    ) -> tuple[str, Callable[[], None]] | None:
+        from advisor.kinds.gemm import on_gpu
+
+        return (on_gpu.whole if whole else on_gpu.product)(self.problem, case, tensors)
+
+    def triton_products(self, case: Case, tensors: Mapping[str, Any], sms: int) -> list[tuple[str, Callable[[], None]]]:
+        from advisor.kinds.gemm import triton_product
+
+        return triton_product.products(self.problem, case, tensors, sms)
 
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         return (

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -103,6 +103,12 @@ def cases(p: GemmProblem, c: Candidate, resident_clusters: int) -> list[Case]:
     exact = p.epilogue.activation in ("none", "relu")
     rows = [*_own_rows(p, exact), *_residency_rows(c, max(1, resident_clusters)), *_edge_rows(c)]
     return [_case(p, row, seed, exact) for seed, row in enumerate(rows, start=1)]
+
+
+def own_case(p: GemmProblem) -> Case:
+    """The problem's own extents and strides, however large, with normal data: what a benchmark times."""
+    why = "the problem's own extents"
+    return _case(p, _Row("own_shape", why, p.m, p.n, p.k, p.batch, "own"), seed=1, exact=False)
 
 
 def _case(p: GemmProblem, row: _Row, seed: int, exact: bool) -> Case:
@@ -242,7 +248,7 @@ def arguments(
     bytes, adds another 16, and puts a gap between the matrices of a batch.
     """
     values: dict[str, int | float] = {"m": m, "n": n, "k": k, "batch": batch}
-    for name, matrix in _matrices(p).items():
+    for name, matrix in matrices(p).items():
         inner, outer = _inner_outer(name, matrix, m, n, k)
         ld, stride = max(1, inner), max(1, inner) * outer
         if padding == "own":
@@ -258,7 +264,7 @@ def arguments(
     return {each.name: values[each.name] for each in launch_arguments(p)}
 
 
-def _matrices(p: GemmProblem) -> dict[str, Matrix]:
+def matrices(p: GemmProblem) -> dict[str, Matrix]:
     return {"a": p.a, "b": p.b, **({"c": p.c} if p.uses_c else {}), "d": p.d}
 
 
@@ -302,12 +308,12 @@ def inputs(p: GemmProblem, case: Case) -> dict[str, NDArray[Any]]:
         for name, seed in zip(("a", "b", "c", "bias", "subset"), streams, strict=True)
     }
     limit = _integer_range(p, k)
-    for name, matrix in _matrices(p).items():
+    for name, matrix in matrices(p).items():
         flat = _poisoned(matrix, storage_elements(p, case, name), output=name == "d")
         made[name.upper()] = flat
         if name == "d" or 0 in (m, n, batch) or (k == 0 and name in "ab"):
             continue
-        view = _view(flat, name, matrix, values)
+        view = view_of(flat, name, matrix, values)
         radius = limit.radius if name in "ab" else 8
         for index in range(batch if values[f"batch_stride_{name}"] else 1):
             view[index] = _draw(generators[name], view.shape[1:], case.data, radius, matrix.dtype)
@@ -327,7 +333,7 @@ def storage_elements(p: GemmProblem, case: Case, name: str) -> int:
     """Elements of the flat buffer of matrix `name` (a, b, c, d), as the launch file's shape has it."""
     values = case.arguments
     m, n, k, batch = (int(values[each]) for each in ("m", "n", "k", "batch"))
-    _, outer = _inner_outer(name, _matrices(p)[name], m, n, k)
+    _, outer = _inner_outer(name, matrices(p)[name], m, n, k)
     return (max(batch, 1) - 1) * int(values[f"batch_stride_{name}"]) + outer * int(values[f"ld{name}"])
 
 
@@ -421,8 +427,8 @@ def _evaluate(p: GemmProblem, case: Case, inputs: Mapping[str, Any], family: Fam
     result = xp.full_nan(inputs["D"])
     if 0 in (m, n, batch):
         return result
-    out = _view(result, "d", p.d, values)
-    views = {name: _view(inputs[name.upper()], name, matrix, values) for name, matrix in _matrices(p).items()}
+    out = view_of(result, "d", p.d, values)
+    views = {name: view_of(inputs[name.upper()], name, matrix, values) for name, matrix in matrices(p).items()}
     scale = float(np.float32(values["alpha"]))
     for name in ("a", "b"):
         if getattr(p.scale, name) == "tensor":
@@ -483,58 +489,13 @@ def _activate(xp: _Namespace, activation: str, x: Any) -> Any:
     return x
 
 
-def _view(flat: Any, name: str, matrix: Matrix, values: Mapping[str, int | float]) -> Any:
+def view_of(flat: Any, name: str, matrix: Matrix, values: Mapping[str, int | float]) -> Any:
     """[batch, rows, columns] of a flat buffer, in the order of the mathematics, without a copy."""
     m, n, k, batch = (int(values[each]) for each in ("m", "n", "k", "batch"))
     rows, columns = _logical_extents(name, m, n, k)
     ld, batch_stride = int(values[f"ld{name}"]), int(values[f"batch_stride_{name}"])
     strides = (batch_stride, ld, 1) if _is_row_major(name, matrix) else (batch_stride, 1, ld)
     return _namespace(flat).strided(flat, (batch, rows, columns), strides)
-
-
-# ---- the library to compare with ------------------------------------------------------------------------------------
-
-
-def flops(case: Case) -> int:
-    """Floating-point operations of a case: a multiplication and an addition for each product."""
-    m, n, k, batch = (int(case.arguments[each]) for each in ("m", "n", "k", "batch"))
-    return 2 * m * n * k * batch
-
-
-def library(p: GemmProblem, case: Case, tensors: Mapping[str, Any]) -> tuple[str, Callable[[], None]] | None:
-    """(what it is, a call) of the vendor library's product of the same operands, through torch.
-
-    `tensors` are the flat buffers on the GPU. The product alone: no C, bias or activation. None where torch has no
-    such product (fp8 with other than K-major e4m3 operands, or a batch of them).
-    """
-    torch = sys.modules["torch"]
-    views = {name: _view(tensors[name.upper()], name, getattr(p, name), case.arguments) for name in ("a", "b", "d")}
-    a, b, d = (each[0] if each.shape[0] == 1 else each for each in views.values())
-    version = str(torch.__version__).split("+")[0]
-    plain = "" if not p.uses_c and p.epilogue.bias == p.epilogue.activation == "none" else ", without the epilogue"
-    if p.is_fp8:
-        k_major = p.a.major == p.b.major == "k" and p.a.dtype == p.b.dtype == "e4m3"
-        if not k_major or a.dim() != 2 or any(int(case.arguments[each]) % 16 for each in "mnk"):
-            return None
-        one = torch.ones((), dtype=torch.float32, device=a.device)
-        fast = p.accumulate == "fast"
-        kind = torch.bfloat16 if p.d.dtype == "bf16" else torch.float16 if p.d.dtype == "fp16" else torch.float32
-
-        def scaled() -> None:
-            torch._scaled_mm(a, b, one, one, out_dtype=kind, use_fast_accum=fast)
-
-        return f"cuBLASLt through torch {version} _scaled_mm{plain}", scaled
-    if p.a.dtype == "tf32":
-        torch.set_float32_matmul_precision("high")  # tf32 on the tensor cores
-    direct = d.dtype == a.dtype and p.d.major == "n"
-
-    def product() -> None:
-        if direct:
-            torch.matmul(a, b, out=d)
-        else:
-            torch.matmul(a, b)
-
-    return f"cuBLAS through torch {version} matmul{plain}", product
 
 
 # ---- NumPy and torch -----------------------------------------------------------------------------------------------

@@ -583,7 +583,8 @@ class Engine:
             order.async_access(
                 member.operation, machine.shared_shadow, source, chunk, write=False, channel=groups.reads
             )
-            order.async_access(member.operation, machine.global_shadow, target, chunk, write=True)
+            scope = None if update is None else Scope.GPU
+            order.async_access(member.operation, machine.global_shadow, target, chunk, write=True, atomic=scope)
         machine.stored[machine.cluster_slot_of[g.rows[index]]] += target.size * chunk
         moved = _Moved()
 
@@ -746,7 +747,8 @@ class Engine:
             operation = machine.order.issue(by.row, by.pc, lane, unit.use(local, by, "st.async").channel)
             if machine.races:
                 order, shadow = machine.order, machine.shared_shadow
-                order.async_access(operation, shadow, target, access.size, write=True, generic=True)
+                scope = None if update is None else Scope.CLUSTER
+                order.async_access(operation, shadow, target, access.size, write=True, generic=True, atomic=scope)
             words = [each[index, lane : lane + 1].copy() for each in values]
             land = self._landing(unit, local, by, operation, access, int(target[0]), words, update)
             machine.bytes_moved["remote store"] += access.size

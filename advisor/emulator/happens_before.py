@@ -38,6 +38,7 @@ ASYNC = 16
 BARRIER = 32  # the write was mbarrier.init
 JOINT = 64  # several warps wrote the same value; ordered after one of them is enough
 ATOMIC = 128
+GENERIC = 256  # with ASYNC: an asynchronous operation of the generic proxy
 
 
 class Shadow:
@@ -293,6 +294,8 @@ class Order(Clocks):
         none: Flags = np.zeros(old.size, np.bool_)
         if not mine:
             return none
+        proxies = (self._flags[old] & (ASYNC | GENERIC)) == ASYNC  # moral strength is within one proxy
+        theirs = np.where(proxies == ((flags & (ASYNC | GENERIC)) == ASYNC), theirs, 0)
         same_cluster = self._cluster[old] == self.cluster_of[rows]
         same_cta = same_cluster & (self._rank[old] == self.rank_of[rows])
         both = np.minimum(theirs, mine)
@@ -476,15 +479,19 @@ class Order(Clocks):
         write: bool,
         generic: bool = False,
         fenced_reads: bool = False,
+        atomic: Scope | None = None,
         channel: Channel | None = None,
     ) -> None:
         """Accesses of an asynchronous operation: `addresses` [n] of `size` bytes each. One call for a whole box.
 
         `generic`: cp.async, st.async and red.async work in the generic proxy. `fenced_reads`: a generic read before
-        this write needs a proxy fence, as the response of Cluster Launch Control does. `channel`: where another
-        mbarrier than the operation's own signals this part of it, as for each destination of a multicast.
+        this write needs a proxy fence, as the response of Cluster Launch Control does. `atomic`: the scope of a
+        reduction, each part of which is a relaxed atomic operation, so that two of them do not race
+        (cp.reduce.async.bulk: gpu; red.async: cluster). `channel`: where another mbarrier than the operation's own
+        signals this part of it, as for each destination of a multicast.
         """
-        flags = (WRITE if write else 0) | ASYNC
+        flags = (WRITE if write else 0) | ASYNC | (GENERIC if generic else 0)
+        flags |= 0 if atomic is None else ATOMIC | (1 + atomic)
         record = self._async_record(operation, channel or operation.channel, flags)
         cells = shadow.cells(addresses, size)
         count = cells.size

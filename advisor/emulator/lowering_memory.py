@@ -172,6 +172,7 @@ def _remote_store(emitter: Emitter, index: int, instruction: Instruction) -> Non
 # --- atomics ----------------------------------------------------------------------------------------------------------
 
 _OPERATIONS = ("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
+_VECTOR_ATOMICS = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32"})  # PTX ISA, atom and red: .v2, .v4, .v8
 
 
 def _compare_and_swap(old: Array, b: Array, c: Array | None) -> Array:
@@ -233,18 +234,26 @@ def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
     to = operands.pop(0) if instruction.opcode == "atom" else None
     address = operands.pop(0)
     assert isinstance(address, Address)
-    if access.count != 1 or not operation:
-        emitter.refuse("vectors of atomics are not executed")
+    if not operation:
+        emitter.refuse("no operation is named")
+    if access.count > 1 and (access.space != "global" or kind not in _VECTOR_ATOMICS or access.size > 16):
+        emitter.refuse("vectors of atomics exist for floating-point types of global memory, up to 16 bytes")
     lanes = emitter.lanes(instruction)
     constant = emitter.program.constant(access, "access", index)
     update = emitter.program.constant(update_of(emitter, operation, kind), "update", operation, kind)
-    b = emitter.array(emitter.source(operands[0], f"b{8 * access.width}"))
+    b = [
+        emitter.array(emitter.source(each, f"b{8 * access.width}"))
+        for each in elements_of(emitter, operands[0], access.count)
+    ]
     c = emitter.array(emitter.source(operands[1], f"b{8 * access.width}")) if operation == "cas" else "None"
     text = address_text(emitter, access, address)
-    result = emitter.fresh()
-    emitter.emit(f"{result} = M.atomic(g, {constant}, {text}, {update}, {b}, {c}, {lanes})")
+    results = [emitter.fresh() for _ in range(access.count)]
+    emitter.emit(
+        f"{', '.join(results)}, = M.atomic(g, {constant}, {text}, {update}, [{', '.join(b)}], {c}, {lanes})"
+    )
     if to is not None:
-        emitter.define(to, Value(result, 8 * access.width), instruction, signed=kind[0] == "s")
+        for element, result in zip(elements_of(emitter, to, access.count), results, strict=True):
+            emitter.define(element, Value(result, 8 * access.width), instruction, signed=kind[0] == "s")
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -481,16 +481,17 @@ class Machine:
     # --- atomics ------------------------------------------------------------------------------------------------
 
     def atomic(
-        self, g: Group, a: Access, address: Array, update: Update, b: Array, c: Array | None, mask: Array | None
-    ) -> Array:
+        self, g: Group, a: Access, address: Array, update: Update, b: list[Array], c: Array | None, mask: Array | None
+    ) -> list[Array]:
+        """The old values of each element. Of a vector, each element is updated by itself (PTX ISA, atom)."""
         if a.space == "generic":
             result = np.zeros(address.shape, UNSIGNED[a.width])
             for space, place, lanes in self._windows(address, mask):
-                part = self.atomic(g, _in_space(a, space), place, update, b, c, lanes)
+                (part,) = self.atomic(g, _in_space(a, space), place, update, b, c, lanes)
                 result = part if lanes is None else np.where(lanes, part, result)
-            return result
+            return [result]
         if mask is not None and not np.count_nonzero(mask):
-            return np.zeros(address.shape, UNSIGNED[a.width])
+            return [np.zeros(address.shape, UNSIGNED[a.width])] * a.count
         try:
             if a.space == "shared":
                 memory, shadow = self.shared.bytes, self.shared_shadow
@@ -498,11 +499,11 @@ class Machine:
             else:
                 memory, shadow = self.globals.bytes, self.global_shadow
                 offset = self.globals.offsets(address, a.size, mask, a.site)[0]
-            gather(memory, offset, a.width, 1, mask, True)
+            gather(memory, offset, a.width, a.count, mask, True)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
         self._seen(g, a, shadow, offset, mask, reads=True, atomic=True)
-        return atomic(memory, offset, a.width, update, b, c, mask)
+        return [atomic(memory, offset + i * a.width, a.width, update, each, c, mask) for i, each in enumerate(b)]
 
     # --- order --------------------------------------------------------------------------------------------------
 

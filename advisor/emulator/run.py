@@ -20,6 +20,7 @@ from advisor.emulator.report import Finding, Reporter
 from advisor.emulator.targets import check_device, default_profile
 from advisor.emulator.world import LaunchShape, World
 from advisor.errors import InputError
+from advisor.machine.occupancy import MAX_REGISTERS_PER_THREAD
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import load_profile
 from advisor.records.launch import ResolvedLaunch
@@ -161,9 +162,10 @@ def run(
 def _registers(program: Program, threads: int, device: DeviceProfile) -> int:
     """What `.maxntid` and `.minnctapersm` leave each thread, in units of 8."""
     if "maxnreg" in program.function.directives:
-        return program.function.directives["maxnreg"][0]
+        return min(MAX_REGISTERS_PER_THREAD, program.function.directives["maxnreg"][0])
     ctas = program.function.directives.get("minnctapersm", (1,))[0]
-    return max(16, min(255, device.registers_per_sm // (max(1, ctas) * -(-threads // 128) * 128)) // 8 * 8)
+    share = device.registers_per_sm // (max(1, ctas) * -(-threads // 128) * 128)
+    return max(16, min(MAX_REGISTERS_PER_THREAD, share) // 8 * 8)
 
 
 def _check_block(program: Program, launch: ResolvedLaunch) -> None:

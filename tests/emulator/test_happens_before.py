@@ -482,6 +482,22 @@ def test_two_asynchronous_writes_to_one_place_race(bench: Bench) -> None:
     bench.order.async_access(second, bench.shared, np.array([256]), 128, write=True)
 
 
+def test_reductions_of_one_proxy_and_scope_do_not_race(bench: Bench) -> None:
+    def reduction(row: int, atomic: Scope | None, shadow: Shadow, generic: bool = False) -> None:
+        cluster = 1 if row == bench.far else 0
+        operation = bench.order.issue(row, 30, 0, bench.order.channel(cluster, 0, ("bulk", row), "bulk groups"))
+        place = np.array([shadow.base])
+        bench.order.async_access(operation, shadow, place, 128, write=True, atomic=atomic, generic=generic)
+
+    reduction(bench.a, Scope.GPU, bench.memory)
+    reduction(bench.far, Scope.GPU, bench.memory)  # cp.reduce.async.bulk of another cluster
+    race(lambda: reduction(bench.b, None, bench.memory))  # a plain bulk store
+    race(lambda: bench.write(bench.b, 0x1000, shadow=bench.memory, strong=Scope.GPU))  # red, but of the generic proxy
+    reduction(bench.a, Scope.CLUSTER, bench.shared, generic=True)
+    reduction(bench.peer, Scope.CLUSTER, bench.shared, generic=True)  # red.async
+    race(lambda: reduction(bench.peer, None, bench.shared, generic=True))  # st.async
+
+
 def test_cp_async_needs_no_proxy_fence(bench: Bench) -> None:
     channel = bench.order.channel(0, 0, "cp.async", "cp.async")
     bench.write(bench.a)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.emulator import KernelFault, run
+from advisor.errors import RefusedError
 from tests.emulator.kernels import execute, launch, module, results
 from tests.emulator.test_ptx import CALL, CALLEE
 
@@ -146,6 +147,34 @@ def test_atomics_on_one_address(form, operation, operand, wanted):
     else:
         body = f"atom.global.{operation} %r9, [%d1], {operand}; ret;"
     assert results(body)[0] in wanted
+
+
+@pytest.mark.parametrize("form", ["red", "atom"])
+def test_vectors_of_atomics_update_each_element(form):
+    to = "{%f4, %f5}, " if form == "atom" else ""
+    body = f"""
+        and.b32 %r4, %r0, 15; mul.wide.u32 %d5, %r4, 8; add.s64 %d6, %d1, %d5; mov.f32 %f0, 0f3F800000;
+        mov.f32 %f1, 0f40000000; {form}.global.add.v2.f32 {to}[%d6], {{%f0, %f1}}; ret;"""
+    found = results(body, launch(64, 2, count=32)).view(np.float32)
+    assert (found == np.tile([8.0, 16.0], 16)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("red.shared::cta.add.v2.f32 [lock], {%f0, %f0};", "of global memory"),
+        ("red.global.add.v2.u32 [%d1], {%r0, %r0};", "floating-point types"),
+        ("red.global.add.v8.f32 [%d1], {%f0, %f0, %f0, %f0, %f0, %f0, %f0, %f0};", "up to 16 bytes"),
+    ],
+)
+def test_vectors_of_atomics_that_do_not_exist(text, message):
+    with pytest.raises(RefusedError, match=message):
+        results(f"{text} ret;", declarations=".shared .align 16 .b32 lock;")
+
+
+def test_a_kernel_that_may_have_256_registers_gets_255():
+    text = module("mov.u32 %r9, 1; " + STORE).replace(".param .u32 n)", ".param .u32 n) .maxnreg 256")
+    assert run(text, launch(256)).clusters == 1
 
 
 def test_atomics_give_each_thread_its_own_ticket():

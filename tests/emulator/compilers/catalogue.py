@@ -1,0 +1,24 @@
+"""The list of cases of one target: a name and a function that makes the case. Imports no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.emulator.compilers.harness import Case
+
+Builder = Callable[[], Case]
+
+
+@dataclass
+class Catalogue:
+    cases: dict[str, Builder] = field(default_factory=dict)
+
+    def add(self, name: str, build: Builder) -> None:
+        assert name not in self.cases, f"two cases are named {name}"
+        self.cases[name] = build
+
+    def case(self, build: Builder) -> Builder:
+        """Adds a function under its own name."""
+        self.add(build.__name__, build)
+        return build

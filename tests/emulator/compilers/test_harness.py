@@ -1,0 +1,77 @@
+"""The harness can fail: wrong values, values beyond the bound, NaN, faults made in a compiler's PTX."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from advisor.emulator import KernelFault, run
+from tests.emulator.compilers.cases_sm90 import SM90
+from tests.emulator.compilers.harness import Near, check, compile_case, inputs_of, launch_of, needs_triton
+
+pytestmark = needs_triton
+
+
+@pytest.mark.parametrize("shift", [1.0, np.nan])
+def test_a_value_beyond_its_bound_is_seen(shift):
+    case = SM90.cases["softmax"]()
+    wanted = np.array(case.expected["out"].value)
+    wanted[3, 77] += shift
+    wrong = dataclasses.replace(case, expected={"out": Near(wanted, case.expected["out"].bound)})
+    with pytest.raises(AssertionError, match=r"out\[3, 77\]|NaN"):
+        check(wrong)
+
+
+def test_the_same_case_compiles_once_and_to_the_same_text():
+    first, second = (compile_case(SM90.cases["softmax"]()) for _ in range(2))
+    assert first is second
+
+
+def test_collecting_the_cases_imports_no_compiler():
+    code = "import tests.emulator.compilers.cases_sm90, sys; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+BROKEN = {  # case: what is taken out of its PTX, what takes its place, the report
+    "a store by the async proxy without its fence": (
+        "gluon_ring", r"fence\.proxy\.async\.shared::cta;", "", "EMU_DATA_RACE",
+    ),
+    "operands overwritten while products read them": (
+        "gluon_ring", r"wgmma\.wait_group\.sync\.aligned 0;", "", "EMU_DATA_RACE",
+    ),
+    "a store in flight at exit": (
+        "gluon_ring", r"cp\.async\.bulk\.wait_group\.read \t0;", "", "EMU_ASYNC_AT_EXIT",
+    ),
+    "bytes that nobody sends": (
+        "gluon_specialized", r"(expect_tx\S+ _, \[%r\d+\]), 16384", r"\1, 16400", "EMU_DEADLOCK",
+    ),
+    "a stage that is never given back": (
+        "gluon_specialized", r"@%p\d+ mbarrier\.arrive\.shared::cta\.b64 .*;", "", "EMU_DEADLOCK",
+    ),
+    "a peer's memory read before it is written": (
+        "gluon_cluster_transpose", r"barrier\.cluster\.(arrive|wait)\.aligned;", "", "EMU_PEER_NOT_STARTED",
+    ),
+    "a copy used one group too early": (
+        "gluon_ampere_pipeline", r"cp\.async\.wait_group \t2;", "cp.async.wait_group 3;", "EMU_UNINITIALISED",
+    ),
+    "a multicast to a peer that may not have started": (
+        "gluon_multicast_2", r"barrier\.cluster\.(arrive|wait)\S*aligned;", "", "EMU_PEER_NOT_STARTED",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", list(BROKEN))
+def test_a_fault_made_in_a_compilers_output_is_named(fault):
+    name, pattern, replacement, code = BROKEN[fault]
+    case = SM90.cases[name]()
+    compiled = compile_case(case)
+    broken, times = re.subn(pattern, replacement, compiled.ptx)
+    assert times
+    with pytest.raises(KernelFault) as found:
+        run(broken, launch_of(case, compiled), inputs=inputs_of(case), async_policy="adversarial")
+    assert found.value.code == code, str(found.value)

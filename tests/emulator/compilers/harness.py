@@ -90,6 +90,7 @@ class Case:
     constants: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     target: int = 90
+    warnings: frozenset[str] = frozenset()  # codes of advice that is true of this kernel; no other may come
 
 
 @dataclass(frozen=True)
@@ -301,5 +302,5 @@ def check(case: Case, **options: Any) -> Outcome:
         assert excess[worst] <= 0, (
             f"{name}[{place}] is {found[worst]}, expected {wanted[worst]}, {excess[worst]} beyond"
         )
-    assert outcome.warnings == (), [str(each) for each in outcome.warnings]
+    assert {each.code for each in outcome.warnings} == case.warnings, [str(each) for each in outcome.warnings]
     return outcome

@@ -33,6 +33,7 @@ from advisor.emulator.ptx.ir import (
 )
 
 if TYPE_CHECKING:
+    from advisor.emulator.lowering_failed import Follower
     from advisor.emulator.program import Program
 
 _DTYPE = {1: "np.bool_", 8: "np.uint8", 16: "np.uint16", 32: "np.uint32", 64: "np.uint64"}
@@ -82,6 +83,8 @@ class Emitter:
         self.count = 0
         self.at: Instruction | None = None
         self.stored = set(block.stored)
+        self.follower: Follower | None = None  # where marks of failed coordinates are carried along
+        self.failed = "None"  # text of the lanes whose response has failed, at get_first_ctaid
         self.touched: tuple[dict[int, int], dict[int, int]] = (
             {},
             {},
@@ -93,11 +96,15 @@ class Emitter:
         self.at = instruction
         if self.program.warpgroup_registers:
             self._note_touches(index, instruction)
+        if self.follower is not None:
+            self.follower.before(index, instruction)
         handler = HANDLERS.get(instruction.opcode)
         if handler is not None:
             handler(self, index, instruction)
         elif not inline(self, instruction):
             pure(self, instruction)
+        if self.follower is not None:
+            self.follower.after(index, instruction)
 
     def _note_touches(self, index: int, instruction: Instruction) -> None:
         """Collects uses of registers that a wgmma may hold; they are reported before the next wgmma instruction."""
@@ -119,6 +126,8 @@ class Emitter:
     def finish(self) -> str:
         """The function's text. It gives the guard of a branch, else None."""
         self._report_touches()
+        if self.follower is not None:
+            self.follower.finish(self.block)
         result = "None"
         terminator = self.block.terminator
         if terminator is not None and terminator.guard is not None and self.block.kind in ("branch", "exit"):

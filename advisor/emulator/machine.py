@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from advisor.emulator import fragments, warps
 from advisor.emulator.cluster_launch_control import ClusterLaunchControl
 from advisor.emulator.engine import Engine
+from advisor.emulator.failed_coordinates import FailedCoordinates
 from advisor.emulator.happens_before import Order, Scope, Sem, Shadow, SyncPoint
 from advisor.emulator.lowering_memory import Access
 from advisor.emulator.memory import (
@@ -138,6 +139,7 @@ class Machine:
         self.exit_site = -1
         self.engine = Engine(self)
         self.clc = ClusterLaunchControl(self, requests or RequestPolicy())
+        self.failed = FailedCoordinates(self)
         self.at_launch = len(first)
         self.scheduler = Scheduler(self, seed, scatter)
         self._begin(first)
@@ -178,6 +180,7 @@ class Machine:
         self.live_warps[first : first + self.ranks] = self.warps
         self.cluster_live[index] = self.warps * self.ranks
         self.committed[rows] = 0
+        self.failed.forget(rows)
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
         for rank in range(self.ranks):
             self.engine.begin(first + rank, cluster.serial, rank)

@@ -16,6 +16,7 @@ import numpy as np
 
 from advisor.emulator import lowering_async, lowering_clc, lowering_matrix, lowering_memory, lowering_warp, wide
 from advisor.emulator.lowering import Emitter, opcodes
+from advisor.emulator.lowering_failed import Follower, suspects
 from advisor.emulator.ptx.graph import Block, Graph, build_graph
 from advisor.emulator.ptx.inline import flatten
 from advisor.emulator.ptx.ir import TYPE_BITS, Function, Instruction, Module, Variable, Vector, registers_of
@@ -51,6 +52,7 @@ class Program:
         self.dtypes = [_DTYPE[TYPE_BITS[kind]] for kind in self.graph.registers.values()]
         self.constants: dict[str, Any] = {
             "np": np, "where": np.where, "full": np.full, "some": np.count_nonzero, "joined": wide.joined,
+            "NONE": np.False_,
         }  # fmt: skip
         self._names: dict[tuple[object, ...], str] = {}
         self._numbers: dict[str, int] = {}
@@ -58,7 +60,9 @@ class Program:
         count = len(self.graph.blocks)
         self.whole: list[BlockFunction | None] = [None] * count
         self.masked: list[BlockFunction | None] = [None] * count
+        self.followed: list[BlockFunction | None] = [None] * count
         self._lay_out()
+        self.suspects = suspects(self.instructions, frozenset(self.local))
 
     def _lay_out(self) -> None:
         """Offsets of everything but global memory: parameters, static SMEM, the local frame."""
@@ -97,22 +101,33 @@ class Program:
             found = cache[index] = self._translate(self.graph.blocks[index], masked)
         return found
 
+    def followed_function(self, index: int) -> BlockFunction:
+        """The form for warps that have decoded a failed response; it takes a mask always."""
+        found = self.followed[index]
+        if found is None:
+            found = self.followed[index] = self._translate(self.graph.blocks[index], True, follow=True)
+        return found
+
     def translate_all(self) -> None:
         """Every block in both forms. Raises RefusedError EMU_UNKNOWN_OPCODE for the first that cannot be."""
         for block in self.graph.blocks:
             self.block_function(block.index, masked=False)
             self.block_function(block.index, masked=True)
+            if self.suspects:
+                self.followed_function(block.index)
 
-    def _translate(self, block: Block, masked: bool) -> BlockFunction:
-        text = self.source(block, masked=masked)
+    def _translate(self, block: Block, masked: bool, *, follow: bool = False) -> BlockFunction:
+        text = self.source(block, masked=masked, follow=follow)
         scope: dict[str, Any] = {}
         exec(compile(text, f"<block {block.index}>", "exec"), self.constants, scope)
         function: BlockFunction = scope["block"]
         return function
 
-    def source(self, block: Block, *, masked: bool) -> str:
+    def source(self, block: Block, *, masked: bool, follow: bool = False) -> str:
         """The Python text of one block."""
         emitter = Emitter(self, block, masked=masked)
+        if follow:
+            emitter.follower = Follower(emitter, self)
         for index in range(block.start, block.end):
             emitter.instruction(index, self.instructions[index])
         return emitter.finish()

@@ -192,16 +192,19 @@ class Scheduler:
         machine = self.machine
         program = machine.program
         registers = machine.registers
+        failed = machine.failed
         while True:
             block = self.blocks[group.block]
             self.counts[block.index] += group.n
             self.steps += 1
-            mask = group.mask
-            function = (program.whole if mask is None else program.masked)[block.index]
-            if function is None:
-                function = program.block_function(block.index, masked=mask is not None)
+            mask = lanes = group.mask
+            if failed.hot is not None and failed.hot[group.sel].any():
+                function, lanes = program.followed_function(block.index), group.lanes()
+            else:
+                found = (program.whole if mask is None else program.masked)[block.index]
+                function = found or program.block_function(block.index, masked=mask is not None)
             try:
-                result = function(machine, group, registers, group.sel, group.n, mask)
+                result = function(machine, group, registers, group.sel, group.n, lanes)
             except LanesMissing as missing:
                 self._stand_before(group, block, missing)
                 return

@@ -95,6 +95,12 @@ FAULTS: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "a response that nobody queries": ("unicast", ("IGNORE",), 2, "EMU_CLC_WORK_LOST"),
     "a response read before its phase": ("unicast", ("READ_EARLY",), 0, "EMU_DATA_RACE"),
     "a request after a failure": ("unicast", ("AFTER_FAILURE",), 0, "EMU_CLC_AFTER_FAILURE"),
+    "a failed response's coordinates decide": (
+        "unicast",
+        ("USE_FAILED", "DECODE_FIRST"),
+        0,
+        "EMU_CLC_FAILED_COORDINATE",
+    ),
     "a response off 16 bytes": ("unicast", ("SHIFT=8",), 0, "EMU_MISALIGNED"),
     "a reader that is not counted": ("multicast", ("UNCOUNTED",), 0, "EMU_CLC_SLOT_IN_USE"),
     "multicast without a proxy fence after the read": ("multicast", ("NO_FENCE",), 0, "EMU_CLC_SLOT_IN_USE"),

@@ -254,6 +254,13 @@ class Clocks:
         clocks[:, channel.column] = clock
         point.add_completion(Knowledge(channel.cluster, clocks))
 
+    def complete_after(self, point: SyncPoint, row: int) -> None:
+        """What this warp has issued so far is complete at this object: whoever observes that comes after all that the
+        warp had done and seen by now. That is execution order and no more, as with a relaxed arrival."""
+        known = self.knowledge(row).only(View.STARTED)
+        point.add((int(self.cluster_of[row]), int(self.rank_of[row]), Scope.CLUSTER), known)
+        self._tick(np.array([row]))
+
     def acquire(self, point: SyncPoint, row: int, sem: Sem, scope: Scope) -> None:
         """An acquire pattern's read that has observed the object: ld.acquire, a try_wait that returned true.
 

@@ -45,6 +45,7 @@ from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, Register, Symbol
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
+from advisor.emulator.tcgen05 import Tcgen05
 from advisor.emulator.world import Cluster, World, warn_uncoalesced
 
 Array = NDArray[Any]
@@ -141,6 +142,8 @@ class Machine:
         self.clc = ClusterLaunchControl(self, requests or RequestPolicy())
         self.failed = FailedCoordinates(self)
         self.at_launch = len(first)
+        uses_tcgen05 = any(each.opcode == "tcgen05" for each in program.instructions)
+        self.tcgen05 = Tcgen05(self) if uses_tcgen05 else None
         self.scheduler = Scheduler(self, seed, scatter)
         self._begin(first)
 
@@ -184,6 +187,8 @@ class Machine:
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
         for rank in range(self.ranks):
             self.engine.begin(first + rank, cluster.serial, rank)
+            if self.tcgen05 is not None:
+                self.tcgen05.begin(first + rank, cluster, rank, rows[rank * self.warps : (rank + 1) * self.warps])
         self.cluster_points[index] = {}
         self.scheduler.cluster_phase[index] = 0
         self.scheduler.row_phase[rows] = 0
@@ -202,6 +207,8 @@ class Machine:
                 assert cluster is not None
                 of_cta = np.arange(slot * self.warps, (slot + 1) * self.warps)
                 self.clc.cta_ended(int(slot), cluster.serial, self.order_row[of_cta])
+                if self.tcgen05 is not None:
+                    self.tcgen05.end(int(slot), of_cta)
                 self.engine.end(int(slot), of_cta)
                 if self.world.exit_cta(cluster.serial, int(slot) % self.ranks):
                     self.clc.cluster_ended(cluster.serial)
@@ -790,11 +797,15 @@ class Machine:
     # --- waits for asynchronous work ----------------------------------------------------------------------------
 
     def wait(self, group: Group, block: Block, instruction: Instruction) -> bool:
+        if self.tcgen05 is not None and instruction.opcode == "tcgen05":
+            return self.tcgen05.wait(group, block, instruction)
         if instruction.opcode != "mbarrier":
             self.refuse(instruction, "")
         return self.engine.wait(group, block, instruction)
 
     def reason(self, parked: Parked) -> str:
+        if self.tcgen05 is not None and parked.kind == "tcgen05":
+            return self.tcgen05.reason(parked)
         return self.engine.reason(parked)
 
     def idle(self) -> bool:

@@ -96,7 +96,7 @@ def _accumulator(c: Bits | None, kind: str) -> Reals | None:
     return None if c is None else as_real(c, kind)
 
 
-def _finished(total: Reals, kind: str) -> Bits:
+def finished(total: Reals, kind: str) -> Bits:
     """float64 sums as codes of the result."""
     if kind == "f32":
         return f32_bits(total.astype(np.float32))
@@ -111,9 +111,9 @@ def _float_product(a: Bits, b: Bits, c: Bits | None, product: Product, numerics:
     if start is not None:
         total = total + start
     if numerics == "fp32":
-        return _finished(total, product.d)
+        return finished(total, product.d)
     summed = (_widened_sum if product.model.widened else _model_sum)(left, right, start, product)
-    return np.where(np.isfinite(total), summed, _finished(total, product.d))
+    return np.where(np.isfinite(total), summed, finished(total, product.d))
 
 
 def _exponents(values: Reals, smallest: int) -> NDArray[np.int64]:
@@ -126,7 +126,7 @@ def _widened_sum(left: Reals, right: Reals, start: Reals | None, product: Produc
     depth = np.arange(left.shape[-1])
     order = np.argsort(depth % 4 // 2, kind="stable")
     codes = _model_sum(left[..., order], right[..., order, :], None, replace(product, a="f16", b="f16"))
-    return codes if start is None else _finished(as_real(codes, product.d) + start, product.d)
+    return codes if start is None else finished(as_real(codes, product.d) + start, product.d)
 
 
 def _model_sum(left: Reals, right: Reals, start: Reals | None, product: Product) -> Bits:

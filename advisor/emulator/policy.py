@@ -125,6 +125,7 @@ class AsyncQueue:
         stage = operation.stages[operation.done]
         operation.done += 1
         if operation.finished:
+            operation.after = ()  # or a chain of operations would keep all of them alive
             self.pending.remove(operation)
             self.landed += 1
         stage()

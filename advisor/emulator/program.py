@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from advisor.emulator import lowering_async, lowering_clc, lowering_matrix, lowering_memory, lowering_warp, wide
+from advisor.emulator import (
+    lowering_async,
+    lowering_clc,
+    lowering_matrix,
+    lowering_memory,
+    lowering_tcgen05,
+    lowering_warp,
+    wide,
+)
 from advisor.emulator.lowering import Emitter, opcodes
 from advisor.emulator.lowering_failed import Follower, suspects
 from advisor.emulator.ptx.graph import Block, Graph, build_graph
@@ -24,7 +32,7 @@ from advisor.emulator.ptx.parser import parse
 from advisor.emulator.targets import check_target
 from advisor.errors import InputError, RefusedError
 
-EMITTERS = (lowering_async, lowering_clc, lowering_matrix, lowering_memory, lowering_warp)
+EMITTERS = (lowering_async, lowering_clc, lowering_matrix, lowering_memory, lowering_tcgen05, lowering_warp)
 """The modules whose import fills the table of emitters."""
 
 BlockFunction = Callable[..., Any]

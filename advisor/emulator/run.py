@@ -16,6 +16,7 @@ from advisor.emulator.machine import Machine
 from advisor.emulator.mma import Numerics
 from advisor.emulator.policy import AsyncQueue, RequestPolicy
 from advisor.emulator.program import Program, load_program
+from advisor.emulator.ptx.ir import Instruction
 from advisor.emulator.report import Finding, Reporter
 from advisor.emulator.targets import check_device, default_profile
 from advisor.emulator.world import LaunchShape, World
@@ -31,8 +32,11 @@ _CLASSES = {
     "memory": "ld ldu st atom red prefetch prefetchu cvta isspacep mapa getctarank ldmatrix stmatrix",
     "asynchronous copy": "cp tensormap",
     "cluster launch control": "clusterlaunchcontrol",
-    "tensor core": "mma wgmma",
-    "synchronisation": "bar barrier mbarrier fence membar griddepcontrol nanosleep setmaxnreg",
+    "tensor core": "mma wgmma tcgen05.mma",
+    "tensor memory": "tcgen05.ld tcgen05.st tcgen05.cp tcgen05.shift tcgen05.alloc tcgen05.dealloc "
+    "tcgen05.relinquish_alloc_permit",
+    "synchronisation": "bar barrier mbarrier fence membar griddepcontrol nanosleep setmaxnreg tcgen05.commit "
+    "tcgen05.fence tcgen05.wait",
     "warp": "shfl vote match redux elect activemask movmatrix",
     "control": "bra brx call ret exit trap",
 }
@@ -199,7 +203,14 @@ def _counted(program: Program, blocks: list[int]) -> dict[str, int]:
         if not times:
             continue
         for instruction in program.instructions[block.start : block.end]:
-            counts[instruction.opcode] += times
+            counts[_opcode(instruction)] += times
         if block.terminator is not None:
-            counts[block.terminator.opcode] += times
+            counts[_opcode(block.terminator)] += times
     return dict(counts)
+
+
+def _opcode(instruction: Instruction) -> str:
+    """What an instruction counts as: tcgen05 is a family of opcodes."""
+    if instruction.opcode != "tcgen05":
+        return instruction.opcode
+    return f"tcgen05.{instruction.qualifiers[0].split('::')[0]}"

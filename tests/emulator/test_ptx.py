@@ -52,6 +52,13 @@ def test_names_of_an_inner_scope_are_its_own():
     assert {function.registers[each.name] for each in (first, second)} == {"pred"}
 
 
+def test_labels_of_an_inner_scope_are_its_own():
+    wait = "{ WAIT: add.s32 %r0, %r0, 1; @%p1 bra DONE; bra WAIT; DONE: }"
+    code = entry(f"{wait} {wait} ret;")
+    targets = [code.labels[each.operands[0].name] for each in code.instructions if each.opcode == "bra"]
+    assert targets == [3, 0, 6, 3]
+
+
 def test_variables_with_initialisers_and_sizes():
     declared = ".global .align 4 .u32 a = 7; .const .f32 b[2] = {0f3F800000, 2.0}; .extern .shared .align 128 .b8 s[];"
     text = HEADER + declared

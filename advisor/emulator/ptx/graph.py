@@ -73,7 +73,7 @@ def may_wait(instruction: Instruction) -> bool:
     if opcode == "mbarrier":
         return "try_wait" in qualifiers or "test_wait" in qualifiers
     if opcode == "tcgen05":
-        return "alloc" in qualifiers
+        return qualifiers[0] in ("alloc", "dealloc", "relinquish_alloc_permit")
     return opcode in ("nanosleep", "griddepcontrol")
 
 

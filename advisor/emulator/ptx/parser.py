@@ -386,6 +386,7 @@ class _Parser:
                 self.at += 1
                 self.body.scopes.append(_Scope({}, {}))
                 self.body.count += 1
+                self.scoped_labels()
                 self.statements()
                 self.body.scopes.pop()
             elif kind == "directive":
@@ -398,12 +399,26 @@ class _Parser:
             else:
                 self.instruction()
 
+    def scoped_labels(self) -> None:
+        """The labels of the scope that has just been opened are its own: inline assembly repeats them."""
+        depth, at = 0, self.at
+        while depth >= 0 and self.tokens[at][0] != "end":
+            kind, word, _ = self.tokens[at]
+            depth += (word == "{") - (word == "}")
+            if depth == 0 and kind == "word" and self.tokens[at + 1][1] == ":":
+                self.body.scopes[-1].registers[word] = f"{word}@{self.body.count}"
+            at += 1
+
+    def label_name(self, word: str) -> str:
+        return next((each.registers[word] for each in reversed(self.body.scopes) if word in each.registers), word)
+
     def label(self, name: str) -> None:
+        name = self.label_name(name)
         if self.peek() == ".branchtargets":
             self.take()
-            targets = [self.take()]
+            targets = [self.label_name(self.take())]
             while self.accept(","):
-                targets.append(self.take())
+                targets.append(self.label_name(self.take()))
             self.take(";")
             self.body.tables[name] = tuple(targets)
         elif self.peek() in (".callprototype", ".calltargets"):

@@ -1,0 +1,160 @@
+"""Where tcgen05 keeps its matrices in tensor memory. Imports only its own room.
+
+The data paths of an SM are four quarters of 32 lanes. The names of the layouts are those of PTX ISA 9.7.16.10.5; the
+figures there have no text, so the maps follow CuTe's layouts of the same instructions, which are public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from advisor.emulator.tmem import QUARTER_LANES, QUARTERS, Array, Region, all_lanes, lane_of
+
+# --- accumulators, and A in tensor memory -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """How the rows of a matrix lie over the lanes of one CTA.
+
+    `rows` of them; the columns of D are in `parts` equal parts, one under the lanes of the other. A has a copy of its
+    rows for each part. `half` is 16 where the rows take the upper halves of the quarters, and None where they take
+    whole quarters."""
+
+    layout: str
+    rows: int
+    parts: int = 1
+    half: int | None = None
+
+    def region(self, column: int, columns: int) -> Region:
+        """What `columns` columns of the matrix take, from `column` on."""
+        if self.half is not None:
+            return Region(0, QUARTERS, self.half, self.half + 16, column, column + columns)
+        return all_lanes(column, columns // self.parts)
+
+    def gather(self, words: Array) -> Array:
+        """D [rows, columns] from the words of its region."""
+        columns = words.shape[-1]
+        return words.reshape(self.parts, self.rows, columns).swapaxes(0, 1).reshape(self.rows, -1)
+
+    def scatter(self, matrix: Array) -> Array:
+        """The words of the region, [quarters, lanes, columns], from D."""
+        columns = matrix.shape[1] // self.parts
+        words = matrix.reshape(self.rows, self.parts, columns).swapaxes(0, 1)
+        return words.reshape(QUARTERS, -1, columns)
+
+    def copies(self, words: Array) -> Array:
+        """A in tensor memory, [parts, rows, words of a row]."""
+        return words.reshape(self.parts, self.rows, words.shape[-1])
+
+
+@lru_cache(maxsize=64)
+def data_path(m: int, cta_group: int, ws: bool, address: int) -> DataPath | str:
+    """The layout for an instruction of `m` rows in all, and the lane that its address names; or what is wrong."""
+    lane = lane_of(address)
+    if m == 64 and not ws:
+        if lane not in (0, 16):
+            return f"lane {lane}, where M 64 takes lane 0 or 16"
+        return DataPath("F", 64, half=lane)
+    if lane:
+        return f"lane {lane}, where M {m} takes lane 0"
+    if cta_group == 2:
+        return DataPath("A", 128) if m == 256 else DataPath("B", 64, parts=2)
+    return DataPath("D", 128) if m == 128 else DataPath("E", 64, parts=2) if m == 64 else DataPath("G", 32, parts=4)
+
+
+# --- scale factors ----------------------------------------------------------------------------------------------------
+
+
+def scale_columns(rows: int) -> int:
+    """Columns that the scales of `rows` rows of A, or columns of B, take: 32 rows in each."""
+    return -(-rows // QUARTER_LANES)
+
+
+def scale_bytes(words: Array, rows: int, count: int, identifier: int) -> Array:
+    """Scales [rows, count] from words [lanes, columns] of one quarter.
+
+    Row r is in lane r % 32 of column r // 32; byte `identifier` of the word is its first scale."""
+    table = np.ascontiguousarray(words.T).view(np.uint8).reshape(-1, 4)  # [columns * lanes, 4]
+    return table[:rows, identifier : identifier + count]
+
+
+# --- tcgen05.ld and .st -----------------------------------------------------------------------------------------------
+
+SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
+_REGISTERS = {"32x32b": 1, "16x64b": 1, "16x32bx2": 1, "16x128b": 2, "16x256b": 4}  # of one repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A shape of `tcgen05.ld` and `.st` with its repeats. `packed`: two 16-bit columns in each register."""
+
+    shape: str
+    repeats: int
+    packed: bool = False
+
+    @property
+    def registers(self) -> int:
+        return _REGISTERS[self.shape] * self.repeats
+
+    @property
+    def lanes(self) -> int:
+        return 32 if self.shape == "32x32b" else 16
+
+    @property
+    def columns(self) -> int:
+        """Columns of tensor memory, in each of the two parts of `16x32bx2`."""
+        width = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8, "16x32bx2": 1}[self.shape] * self.repeats
+        return 2 * width if self.packed else width
+
+    def regions(self, address: int, split: int) -> list[Region]:
+        """What a warp touches from `address` on. `split`: how far the second part of `16x32bx2` is from the first."""
+        lane, column = lane_of(address), address & 0xFFFF
+        quarter, inside = lane // 32, lane % 32
+        starts = [column, column + split] if self.shape == "16x32bx2" else [column]
+        return [
+            Region(quarter, quarter + 1, inside, inside + self.lanes, each, each + self.columns) for each in starts
+        ]  # fmt: skip
+
+
+@lru_cache(maxsize=128)
+def fragment_places(shape: str, repeats: int) -> tuple[Array, Array]:
+    """For register r of thread t: its lane and its column, [registers, 32] each. Columns of the second part of
+    `16x32bx2` follow those of the first."""
+    thread = np.arange(32)
+    count = _REGISTERS[shape] * repeats
+    register = np.arange(count)[:, None]
+    if shape == "32x32b":
+        lane, column = thread + 0 * register, register + 0 * thread
+    elif shape == "16x32bx2":
+        lane, column = thread % 16 + 0 * register, register + thread // 16 * repeats
+    elif shape == "16x64b":
+        lane, column = thread // 4 + thread % 2 * 8 + 0 * register, 2 * register + thread // 2 % 2
+    elif shape == "16x128b":
+        lane, column = thread // 4 + register % 2 * 8, register // 2 * 4 + thread % 4
+    else:
+        lane = thread // 4 + register // 2 % 2 * 8
+        column = register // 4 * 8 + thread % 4 * 2 + register % 2
+    return lane, column
+
+
+def to_registers(fragment: Fragment, words: Array) -> Array:
+    """Registers [registers, 32] from words [lanes, columns] of the region, or of both one beside the other."""
+    if fragment.packed:
+        words = (words[:, 0::2] & np.uint32(0xFFFF)) | (words[:, 1::2] << np.uint32(16))
+    lane, column = fragment_places(fragment.shape, fragment.repeats)
+    return words[lane, column]
+
+
+def from_registers(fragment: Fragment, registers: Array) -> Array:
+    """The inverse: words [lanes, columns] from registers [registers, 32]."""
+    lane, column = fragment_places(fragment.shape, fragment.repeats)
+    words = np.zeros((fragment.lanes, int(column.max()) + 1), np.uint32)
+    words[lane, column] = registers
+    if not fragment.packed:
+        return words
+    both = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1)
+    return both.reshape(len(words), -1)

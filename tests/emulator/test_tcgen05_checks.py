@@ -1,0 +1,162 @@
+"""Every check of tcgen05 and tensor memory: a kernel with the fault is named, the same kernel without it is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.emulator import KernelFault
+from tests.emulator.tcgen05_kernels import execute, outcome
+from tests.emulator.test_tcgen05 import core_matrices, idesc, issue, plain, random_codes
+
+DESCRIPTOR = idesc("f16", "f16", "f16", "f32", 128, 16)
+PAIRED = idesc("f16", "f16", "f16", "f32", 256, 16)
+STORE = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%lane0], {%tid};"
+ONE = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%lane0];"
+WAIT_LD = "tcgen05.wait::ld.sync.aligned;"
+WAIT_ST = "tcgen05.wait::st.sync.aligned;"
+MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+
+
+def run_one(group: int = 1, descriptor: int = 0, **options: Any) -> np.ndarray:
+    """One product; `changed` parts make it a faulty one."""
+    m = 128 * group
+    a, b = random_codes("f16", (m, 16), 1), random_codes("f16", (16, 16), 2)
+    share = 16 // group
+    shared = np.stack(
+        [
+            np.concatenate([core_matrices(a[each * 128 :][:128]), core_matrices(b[each * share :][:share])])
+            for each in range(group)
+        ]
+    )
+    text = issue("f16", group, plain(0, 128), plain(4096, share), descriptor or (DESCRIPTOR if group == 1 else PAIRED))
+    return execute(text, shared, group=group, used=16, **options)
+
+
+# name: code, group, the parts that make the fault, options
+FAULTS: dict[str, tuple[str, int, dict[str, str], dict[str, Any]]] = {
+    "the columns are not freed": ("EMU_TMEM_LEAK", 1, {"dealloc": ""}, {}),
+    "freed while a product is in flight": (
+        "EMU_TMEM_FREED_EARLY", 1, {"wait": "", "load": ""}, {},
+    ),
+    "freed while another warp still loads": ("EMU_TMEM_FREED_EARLY", 1, {"done": ""}, {}),
+    "read before the commit was waited for": ("EMU_TMEM_BEFORE_COMMIT", 1, {"wait": ""}, {}),
+    "read after no commit at all": ("EMU_TMEM_BEFORE_COMMIT", 1, {"commit": "", "wait": ""}, {}),
+    "no fence after the wait": ("EMU_TCGEN05_FENCE", 1, {"after": ""}, {}),
+    "a load that nobody waits for, then a store": (
+        "EMU_TMEM_NOT_WAITED", 1, {"load": f"{ONE} {STORE} {WAIT_ST}"}, {},
+    ),
+    "a store that nobody waits for, then a load": (
+        "EMU_TMEM_NOT_WAITED", 1, {"load": f"{STORE} {ONE} {WAIT_LD}"}, {},
+    ),
+    "a product overwrites what a load still reads": (
+        "EMU_TMEM_NOT_WAITED", 1, {"before": f"{STORE} {WAIT_ST} {ONE} tcgen05.fence::before_thread_sync;"}, {},
+    ),
+    "a product and another warp's store": ("EMU_TMEM_RACE", 1, {
+        "before": "", "ready": "bar.sync 0;",
+        "after_ready": f"@!%warp0 bra STORED; bra JOIN; STORED: {STORE} {WAIT_ST} JOIN:"}, {},
+    ),
+    "no fence before the barrier": (
+        "EMU_TCGEN05_FENCE", 1, {"after_ready": f"{STORE} {WAIT_ST} bar.sync 0; tcgen05.fence::after_thread_sync;"}, {},
+    ),
+    "uninitialised columns": ("EMU_TMEM_UNINITIALISED", 1, {
+        "load": f"add.u32 %lane0, %lane0, 64; {ONE} {WAIT_LD}"}, {},
+    ),
+    "the lanes of another warp": ("EMU_TMEM_LANES", 1, {"load": "mov.u32 %lane0, %tm; " + ONE + WAIT_LD}, {}),
+    "lanes that disagree about the address": (
+        "EMU_TMEM_LANES", 1, {"load": f"and.b32 %r40, %tid, 1; add.u32 %lane0, %lane0, %r40; {ONE} {WAIT_LD}"}, {},
+    ),
+    "outside of the allocation": ("EMU_TMEM_UNALLOCATED", 1, {
+        "load": f"add.u32 %lane0, %lane0, 64; {ONE} {WAIT_LD}"}, {"columns": 64},
+    ),
+    "a number of columns that is no power of two": ("EMU_TMEM_ALLOC", 1, {}, {"columns": 48}),
+    "more columns than there are": ("EMU_TMEM_ALLOC", 1, {}, {"columns": 1024}),
+    "an allocation after the permit was given up": ("EMU_TMEM_ALLOC", 1, {
+        "init": "@%warp0 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
+        "@%warp0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%slot], 32;"}, {"columns": 64},
+    ),
+    "an allocation that grows": ("EMU_TMEM_ALLOC", 1, {
+        "init": "@%warp0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%slot], 128;"}, {"columns": 64},
+    ),
+    "freed with another number of columns": ("EMU_TMEM_ALLOC", 1, {
+        "dealloc": "@%warp0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 32;"}, {"columns": 64},
+    ),
+    "more columns than are left": ("EMU_DEADLOCK", 1, {
+        "init": "@%warp0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%slot], 512;"}, {"columns": 512},
+    ),
+    "columns that differ between the CTAs of a pair": ("EMU_TMEM_PAIR", 2, {
+        "alloc": "mov.u32 %r40, 64; @%p1 mov.u32 %r40, 128;\n"
+        "@%warp0 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%slot], %r40;"}, {},
+    ),
+    "a peer that frees before the barrier": ("EMU_DEADLOCK", 2, {
+        "done": f"bar.sync 0; @!%p1 bra MET; {MEET} MET:", "end": f"@%p1 exit; {MEET} ret;"}, {},
+    ),
+    "a pair's allocation before the peer has started": ("EMU_PEER_NOT_STARTED", 2, {"begin": ""}, {}),
+    "a peer that has left": ("EMU_PEER_EXITED", 2, {"begin": f"{MEET} @!%p1 exit;"}, {}),
+    "two groups in one kernel": ("EMU_TCGEN05_MIXED_GROUP", 1, {
+        "dealloc": "@%warp0 tcgen05.dealloc.cta_group::2.sync.aligned.b32 %tm, 512;"}, {},
+    ),
+    "a commit that signals a CTA that does not wait for it": ("EMU_TCGEN05_COMMIT", 1, {
+        "begin": MEET,
+        "meet": f"fence.mbarrier_init.release.cluster; {MEET}",
+        "commit": "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], 3;",
+        "issued": f"ISSUED: {MEET} @!%p1 bra DONE;",
+        "done": "DONE: bar.sync 0;"}, {"cluster": 2, "ctas": 2, "async_policy": "lazy"},
+    ),
+    "operands written with no proxy fence": ("EMU_DATA_RACE", 1, {"proxy": ""}, {}),
+    "operands written by a peer with no fence": ("EMU_DATA_RACE", 2, {"proxy": ""}, {}),
+    "operands overwritten while the product reads them": ("EMU_DATA_RACE", 1, {
+        "wait": "st.shared.u32 [%tile], %tid;"}, {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_a_fault_is_named(name: str) -> None:
+    code, group, changed, options = FAULTS[name]
+    with pytest.raises(KernelFault) as caught:
+        run_one(group, changed=changed, **options)
+    assert caught.value.finding.code == code, str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["eager", "lazy", "random", "adversarial"])
+@pytest.mark.parametrize("group", [1, 2])
+def test_the_kernel_without_a_fault_is_silent(group: int, policy: str) -> None:
+    m = 128 * group
+    got = run_one(group, async_policy=policy).view(np.float32)
+    assert got.shape == (group, 128, 16)
+    assert np.isfinite(got).all()
+    assert np.count_nonzero(got) > 100 * m // 128
+
+
+DESCRIPTORS = {
+    "a type that the kind lacks": (DESCRIPTOR | 3 << 7, "code 3"),
+    "a result that the kind lacks": (DESCRIPTOR | 2 << 4, "type of D"),
+    "M that the group lacks": (idesc("f16", "f16", "f16", "f32", 256, 16), "M 256"),
+    "N in wrong steps": (idesc("f16", "f16", "f16", "f32", 128, 0), "N 0"),
+    "a reserved bit": (DESCRIPTOR | 1 << 23, "reserved"),
+    "sparse": (DESCRIPTOR | 1 << 2, "sparse"),
+    "f16 results of bf16": (idesc("f16", "bf16", "bf16", "f16", 128, 16), "f16"),
+}
+
+
+@pytest.mark.parametrize("name", list(DESCRIPTORS))
+def test_an_instruction_descriptor_that_contradicts_the_instruction_is_named(name: str) -> None:
+    descriptor, said = DESCRIPTORS[name]
+    with pytest.raises(KernelFault) as caught:
+        run_one(descriptor=descriptor)
+    assert caught.value.finding.code == "EMU_TCGEN05_DESCRIPTOR"
+    assert said in caught.value.finding.message
+
+
+def test_ctas_of_one_sm_share_its_columns_and_wait_for_each_other() -> None:
+    """Four CTAs of 256 columns on one SM (the others are busy): two at a time, the second from column 256."""
+    addresses = "st.global.u32 [%d4], %tm;"
+    found = outcome(
+        "", used=8, columns=256, ctas=4, busy_sms=147,
+        changed={"issue": "", "commit": "", "issued": "", "wait": "", "after": "", "load": addresses},
+    ).typed("OUT")  # fmt: skip
+    firsts = found[:, 0, 0].tolist()
+    assert set(firsts) == {0, 256}

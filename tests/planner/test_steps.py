@@ -135,7 +135,7 @@ def test_stages_are_a_decision_with_the_other_count_beside_it(plan_for):
     large = plan_for("b200", m=4096, n=4096, k=4096)
     refused = next(each for each in step(large, 2).decisions if each.question == "How many stages?").rejected[0]
     assert refused.code == "REGISTERS_OVER_BUDGET"
-    assert refused.numbers["registers"] == 2 * 256 * 168
+    assert refused.numbers["registers"] == 2 * 256 * 255
 
 
 def test_margins_of_skewed_problems_compare_like_with_like(plan_for):

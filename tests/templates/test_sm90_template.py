@@ -100,7 +100,7 @@ def test_a_traced_twin_compiles_and_counts() -> None:
     p = problem()
     c = candidate(p, (64, 64))
     spec = sm90.kernels(p, c)[0]
-    twin = compile_cuda(unit_of(spec, sm90.traced(p, c, spec.kernel)), use_cache=False)
+    twin = compile_cuda(unit_of(spec, spec.traced), use_cache=False)
     assert broken_promises(twin, spec.kernel) == []
     assert re.search(r"\b(red|atom)\b.*global.*add\.u32", twin.ptx)
 

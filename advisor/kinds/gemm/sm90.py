@@ -1,10 +1,9 @@
-"""The wgmma family (sm_90a): footprint, barriers, limits and kernel specs. Imports `problem`, `records` and `tma`.
+"""The wgmma family (sm_90a): footprint, barriers, limits, kernels. Imports `problem`, `records`, `launches` and `tma`.
 
 One warpgroup produces through TMA, one or two consume with wgmma. Everything that the planner charges, the launch
 file asks for and the kernel lays out comes from the functions here; the template is `kernels/gemm_sm90.cu.j2`.
 
-Names: M, N and K, tiles and operands A and B are those of the MMA. With `swap_ab` the MMA's A is the caller's B and M
-runs along the caller's n; `MmaView` is the one place that turns one into the other.
+Names: M, N and K, tiles and operands A and B are those of the MMA; `launches.MmaView` turns the caller's into them.
 
 Sources: PTX ISA (wgmma shapes, majors and descriptors; setmaxnreg; mbarrier; cp.async.bulk.tensor) and
 cuTensorMapEncodeTiled. TMA's 16-byte units at the end of a stored line, and the speed of relaxed arrivals over released
@@ -15,23 +14,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
 
-from advisor.kinds.gemm import tma
-from advisor.problem.gemm import TORCH_NAME, GemmProblem, Matrix
-from advisor.records.candidate import Candidate, Resources, Schedule
-from advisor.records.launch import (
-    Kernel,
-    KernelSpec,
-    LaunchAttributes,
-    Param,
-    PtrParam,
-    ScalarParam,
-    ScratchParam,
-    Swizzle,
-    TensorMapParam,
-    Value,
+from advisor.kinds.gemm import launches, tma
+from advisor.kinds.gemm.launches import (
+    CLUSTER_SLICES,
+    ELEMENT,
+    K_BYTES,
+    MAX_SCRATCH_SLICES,
+    mma_view,
+    operand,
+    slices_in_cluster,
+    slices_in_scratch,
 )
+from advisor.problem.gemm import GemmProblem
+from advisor.records.candidate import Candidate, Resources, Schedule
+from advisor.records.launch import Kernel, KernelSpec, LaunchAttributes, Param, ScratchParam
 from advisor.records.rows import BarrierRow, Violation
 
 TEMPLATE = "kernels/gemm_sm90.cu.j2"
@@ -45,49 +42,17 @@ TILE_N = (8, 16, 32, 64, 96, 128, 192, 256)
 CLUSTER_EXTENTS = (1, 2, 4, 8, 16)
 MAX_CLUSTER = 16
 MIN_STAGES, MAX_STAGES = 2, 8
-CLUSTER_SLICES = (2, 4, 8)  # K slices of one cluster, summed over DSMEM
-MAX_SCRATCH_SLICES = 16
 SCHEDULES: tuple[Schedule, ...] = ("one_tile", "static", "ticket")
 
-K_BYTES = 128  # one K step of a stage: the width of the swizzle
 ROWS_PER_WGMMA = 64
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 8
 REGISTERS_PER_SM = 65536
-REDUCE_THREADS = 256
-REDUCE_REGISTERS = 64  # __launch_bounds__(256, 4)
 # Accumulators of a thread: what is left of a consumer's registers for addresses, descriptors and the epilogue.
 MAX_ACCUMULATORS = 128
 MAX_PROMOTED_ACCUMULATORS = 192  # the sums of a stage and the sums so far
 
-ELEMENT = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2", "fp32": "float"}
 STORED_BYTES = 2  # of an element of D that TMA stores
-COLUMNS_SWIZZLE: dict[int, Swizzle] = {128: "128B", 64: "64B", 32: "32B", 16: "none"}  # by bytes of a box line
-
-
-@dataclass(frozen=True, slots=True)
-class MmaView:
-    """The problem as the MMA sees it. Strings are the caller's names: expressions of launch.json are made of them."""
-
-    m: str
-    n: str
-    a: Literal["a", "b"]  # the caller's operand that is the MMA's A
-    b: Literal["a", "b"]
-    a_k_major: bool
-    b_k_major: bool
-    c_n_major: bool
-    d_n_major: bool
-    bias: Literal["none", "row", "col"]
-
-
-def mma_view(p: GemmProblem, c: Candidate) -> MmaView:
-    """The problem in the candidate's coordinates. D^T = B^T A^T: a swap exchanges operands, majors and bias."""
-    a_k_major, b_k_major = p.a.major == "k", p.b.major == "k"
-    bias = p.epilogue.bias
-    if not c.work.swap_ab:
-        return MmaView("m", "n", "a", "b", a_k_major, b_k_major, p.c.major == "n", p.d.major == "n", bias)
-    flipped: dict[str, Literal["none", "row", "col"]] = {"none": "none", "row": "col", "col": "row"}
-    return MmaView("n", "m", "b", "a", b_k_major, a_k_major, p.c.major == "m", p.d.major == "m", flipped[bias])
 
 
 def consumers(c: Candidate) -> int:
@@ -103,14 +68,6 @@ def threads(tile_m: int) -> int:
 def tile_k(p: GemmProblem) -> int:
     """K elements of one stage: 128 bytes."""
     return K_BYTES // p.a.element_bytes
-
-
-def slices_in_cluster(c: Candidate) -> bool:
-    return c.cluster[2] > 1
-
-
-def slices_in_scratch(c: Candidate) -> bool:
-    return c.work.split_k > 1 and c.cluster[2] == 1
 
 
 def stores_through_tma(p: GemmProblem) -> bool:
@@ -515,8 +472,8 @@ def context(p: GemmProblem, c: Candidate) -> Sm90Context:
         producer_registers=registers.producer,
         consumer_registers=registers.consumer,
         swapped=c.work.swap_ab,
-        a_type=ELEMENT[_operand(p, view.a).dtype],
-        b_type=ELEMENT[_operand(p, view.b).dtype],
+        a_type=ELEMENT[operand(p, view.a).dtype],
+        b_type=ELEMENT[operand(p, view.b).dtype],
         c_type=ELEMENT[p.c.dtype],
         d_type=ELEMENT[p.d.dtype],
         a_k_major=view.a_k_major,
@@ -534,16 +491,10 @@ def context(p: GemmProblem, c: Candidate) -> Sm90Context:
     )
 
 
-def kernel_id(c: Candidate) -> str:
-    x, y, z = c.cluster
-    shape = f"_{x}x{y}x{z}" if c.cluster_size > 1 else ""
-    return f"sm90_{c.schedule}{shape}" + (f"_s{c.work.split_k}" if slices_in_scratch(c) else "")
-
-
 def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
     """The kernels that run the candidate, in launch order: one, or two where slices of K meet in scratch memory."""
     rendered = asdict(context(p, c))
-    name = kernel_id(c)
+    name = launches.kernel_id(c)
     main = _main(p, c, f"{name}_main" if slices_in_scratch(c) else name)
     specs = [
         KernelSpec(
@@ -552,69 +503,22 @@ def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
             context=rendered,
             role="chosen",
             conditions=conditions(p, c),
-            traced=traced(p, c, main),
-            trace_shape=trace_shape(p, c),
+            traced=launches.traced_kernel(main),
+            trace_shape=launches.trace_shape(p, c),
         )
     ]
     if slices_in_scratch(c):
-        reduce = _reduce(p, c, f"{name}_reduce")
+        reduce = launches.reduce_kernel(p, c, f"{name}_reduce", SOURCE, REDUCE_ENTRY, [TARGET])
         specs.append(KernelSpec(kernel=reduce, template=TEMPLATE, context=rendered, role="reduce"))
     return specs
 
 
 def conditions(p: GemmProblem, c: Candidate) -> list[str]:
-    """What the run-time arguments must satisfy beside the device, as expressions for the ladder: the operands that
-    the kernel reads or writes through tensor maps."""
-    found = []
-    names = ["a", "b", *(["d"] if stores_through_tma(p) else [])]
-    for name in names:
-        size = _operand(p, name).element_bytes
-        found.append(f"aligned('{name.upper()}', {tma.BASE_BYTES})")
-        found.append(f"ld{name} * {size} % {tma.STRIDE_BYTES} == 0")
-        found.append(f"(batch <= 1 or batch_stride_{name} * {size} % {tma.STRIDE_BYTES} == 0)")
-    return found
-
-
-def traced(p: GemmProblem, c: Candidate, kernel: Kernel, buffer: str = "trace") -> Kernel:
-    """The kernel's traced twin: it also adds 1 to a uint32 of `buffer`, [batch][split_k][tiles of M][tiles of N] of one
-    CTA, for every tile and slice that it finishes. The caller zeroes the buffer. A reduce kernel has no twin."""
-    if kernel.entry != ENTRY:
-        raise ValueError(f"{kernel.id} computes no tiles")
-    params: list[Param] = list(kernel.params)
-    params.insert(len(params) - 4, PtrParam(name="trace", buffer=buffer))  # before m, n, k, batch
-    return kernel.model_copy(
-        update={"id": f"{kernel.id}_traced", "defines": {**kernel.defines, "ADVISOR_TRACE": 1}, "params": params}
-    )
-
-
-def trace_shape(p: GemmProblem, c: Candidate) -> list[Value]:
-    """Extents of the trace buffer, as expressions over the arguments."""
-    view = mma_view(p, c)
-    return [
-        "batch",
-        c.work.split_k,
-        f"ceil_div({view.m}, {c.tile[0]})",
-        f"ceil_div({view.n}, {c.tile[1]})",
-    ]
-
-
-def cluster_tiles(p: GemmProblem, c: Candidate) -> str:
-    """Cluster tiles of a launch, as an expression: over M, N, slices that are clusters of their own, and the batch."""
-    view = mma_view(p, c)
-    m, n = c.cluster_tile
-    slices = f" * {c.work.split_k}" if slices_in_scratch(c) else ""
-    return f"ceil_div({view.m}, {m}) * ceil_div({view.n}, {n}) * batch{slices}"
+    """What the run-time arguments must satisfy beside the device: of the operands that pass through tensor maps."""
+    return launches.conditions(p, ["a", "b", *(["d"] if stores_through_tma(p) else [])])
 
 
 def _main(p: GemmProblem, c: Candidate, name: str) -> Kernel:
-    x, y, z = c.cluster
-    tiles = cluster_tiles(p, c)
-    clusters = tiles
-    if c.schedule != "one_tile":
-        # As many CTAs as the budget has SMs, because CTAs spread over SMs before they share one; all that are
-        # resident where the budget is the whole GPU.
-        budget = f"max(sm_budget // {c.cluster_size}, 1) + sm_budget // num_sms * max_active_clusters"
-        clusters = f"min(max_active_clusters, {budget}, {tiles})"
     return Kernel(
         id=name,
         family="sm90",
@@ -628,7 +532,7 @@ def _main(p: GemmProblem, c: Candidate, name: str) -> Kernel:
         nonportable=c.nonportable,
         dynamic_smem_bytes=resources(p, c).dynamic_smem_bytes,
         registers=resources(p, c).registers,
-        grid_blocks=(f"{clusters} * {x}" if c.schedule == "one_tile" or x > 1 else clusters, y, z),
+        grid_blocks=launches.grid_blocks(p, c),
         attributes=LaunchAttributes(programmatic_stream_serialization=p.launch.pdl),
         params=_main_params(p, c),
         tile=c.tile,
@@ -660,137 +564,18 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
 def _main_params(p: GemmProblem, c: Candidate) -> list[Param]:
     view = mma_view(p, c)
     params: list[Param] = [
-        _operand_map(p, "map_a", view.a, view.m, c.tile[0], view.a_k_major, c.cluster[1]),
-        _operand_map(p, "map_b", view.b, view.n, c.tile[1], view.b_k_major, c.cluster[0]),
+        launches.operand_map(p, "map_a", view.a, view.m, c.tile[0], view.a_k_major, c.cluster[1]),
+        launches.operand_map(p, "map_b", view.b, view.n, c.tile[1], view.b_k_major, c.cluster[0]),
     ]
     if slices_in_scratch(c):
-        params.append(_partials(p, c))
+        params.append(launches.partials_param(p, c))
     else:
         if stores_through_tma(p):
-            params.append(_result_map(p, c))
-        params += _pointer(p, "d")
+            params.append(launches.box_map(p, view, "d", ROWS_PER_WGMMA, chunk_columns(c)))
+        params += launches.matrix_params("d")
         if p.uses_c:
-            params += [*_pointer(p, "c"), ScalarParam(kind="f32", name="beta", value="beta")]
-        params += _epilogue_params(p)
+            params += [*launches.matrix_params("c"), launches.beta_param()]
+        params += launches.epilogue_params(p)
     if c.schedule == "ticket":
         params.append(ScratchParam(name="tickets", bytes="4", align=256, init="zeros"))
-    return params + [
-        ScalarParam(kind="u32", name=name, value=value)
-        for name, value in (("m", view.m), ("n", view.n), ("k", "k"), ("batch", "batch"))
-    ]
-
-
-def _epilogue_params(p: GemmProblem) -> list[Param]:
-    params: list[Param] = []
-    if p.epilogue.bias != "none":
-        params.append(PtrParam(name="bias", buffer="bias"))
-    params += [PtrParam(name=f"scale_{x}", buffer=f"scale_{x}") for x in ("a", "b") if getattr(p.scale, x) == "tensor"]
-    return [*params, ScalarParam(kind="f32", name="alpha", value="alpha")]
-
-
-def _pointer(p: GemmProblem, name: str) -> list[Param]:
-    return [
-        PtrParam(name=name, buffer=name.upper()),
-        ScalarParam(kind="i64", name=f"ld{name}", value=f"ld{name}"),
-        ScalarParam(kind="i64", name=f"batch_stride_{name}", value=f"batch_stride_{name}"),
-    ]
-
-
-def _strides(name: str, size: int) -> list[Value]:
-    """Byte strides of rows and batches. With one batch the batch stride is never used, but the encoder checks it."""
-    step = tma.STRIDE_BYTES
-    return [
-        f"ld{name} * {size}",
-        f"min(align_up(batch_stride_{name} * {size}, {step}), {tma.MAX_STRIDE_BYTES - step})",
-    ]
-
-
-def _operand_map(
-    p: GemmProblem, name: str, source: str, extent: str, rows: int, k_major: bool, receivers: int
-) -> TensorMapParam:
-    """An operand's tile, cut into the slices that the CTAs which share it load: `Operand` in operand.cuh."""
-    matrix = _operand(p, source)
-    size = matrix.element_bytes
-    k = K_BYTES // size
-    lines = rows if k_major else k
-    line = k if k_major else math.gcd(rows, 64)  # elements
-    slice_lines = lines // math.gcd(lines // 8, receivers)
-    inner, outer = ("k", extent) if k_major else (extent, "k")
-    return TensorMapParam(
-        name=name,
-        buffer=source.upper(),
-        dtype=TORCH_NAME[matrix.dtype],
-        rank=3,
-        global_dim=[f"max({inner}, 1)", f"max({outer}, 1)", "max(batch, 1)"],
-        global_stride_bytes=_strides(source, size),
-        box_dim=[line, slice_lines, 1],
-        element_strides=[1, 1, 1],
-        swizzle=COLUMNS_SWIZZLE[line * size],
-    )
-
-
-def _result_map(p: GemmProblem, c: Candidate) -> TensorMapParam:
-    view, columns, size = mma_view(p, c), chunk_columns(c), p.d.element_bytes
-    inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
-    line, lines = (columns, ROWS_PER_WGMMA) if view.d_n_major else (ROWS_PER_WGMMA, columns)
-    return TensorMapParam(
-        name="map_d",
-        buffer="D",
-        dtype=TORCH_NAME[p.d.dtype],
-        rank=3,
-        global_dim=[f"max({inner}, 1)", f"max({outer}, 1)", "max(batch, 1)"],
-        global_stride_bytes=_strides("d", size),
-        box_dim=[line, lines, 1],
-        element_strides=[1, 1, 1],
-        swizzle=COLUMNS_SWIZZLE[line * size],
-        l2_promotion="none",
-    )
-
-
-def _partials(p: GemmProblem, c: Candidate) -> ScratchParam:
-    """float [batch][slice][outer][inner rounded up to 4], as split_k_reduce.cuh lays it out."""
-    view = mma_view(p, c)
-    inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
-    return ScratchParam(
-        name="partials", bytes=f"batch * {c.work.split_k} * {outer} * align_up({inner}, 4) * 4", align=256, init="none"
-    )
-
-
-def _reduce(p: GemmProblem, c: Candidate, name: str) -> Kernel:
-    view = mma_view(p, c)
-    inner, outer = (view.n, view.m) if view.d_n_major else (view.m, view.n)
-    quads = f"batch * {outer} * ceil_div({inner}, 4)"
-    params: list[Param] = [_partials(p, c), *_pointer(p, "d")]
-    if p.uses_c:
-        params += [*_pointer(p, "c"), ScalarParam(kind="f32", name="beta", value="beta")]
-    params += _epilogue_params(p)
-    params += [
-        ScalarParam(kind="u32", name=each, value=value)
-        for each, value in (("m", view.m), ("n", view.n), ("batch", "batch"))
-    ]
-    return Kernel(
-        id=name,
-        family="sm90",
-        schedule=c.schedule,
-        source=SOURCE,
-        defines={"ADVISOR_REDUCE": 1, "ADVISOR_SPLIT_K": c.work.split_k},
-        entry=REDUCE_ENTRY,
-        images={TARGET: f"build/{name}.{TARGET}.cubin"},
-        block=(REDUCE_THREADS, 1, 1),
-        cluster=(1, 1, 1),
-        nonportable=False,
-        carveout="default",
-        dynamic_smem_bytes=0,
-        registers=REDUCE_REGISTERS,
-        grid_blocks=(f"min(ceil_div({quads}, {REDUCE_THREADS}), num_sms * 16)", 1, 1),
-        attributes=LaunchAttributes(programmatic_stream_serialization=p.launch.pdl),
-        params=params,
-        tile=c.tile,
-        split_k=c.work.split_k,
-        swap_ab=c.work.swap_ab,
-    )
-
-
-def _operand(p: GemmProblem, name: str) -> Matrix:
-    matrix: Matrix = getattr(p, name)
-    return matrix
+    return params + launches.extent_params(view)

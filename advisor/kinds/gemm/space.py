@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.kinds.gemm import tma
+from advisor.kinds.gemm import launches, tma
 from advisor.kinds.gemm.families import FamilyModule, module_of
 from advisor.machine.features import Feature, supports
 from advisor.machine.occupancy import clusters_by_group, ctas_per_sm
@@ -77,12 +77,13 @@ _SPLITS = ((1, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8
 @cache
 def family_span(family: Family) -> Span:
     """What a family covers: the tiles and limits are the family module's, the combinations are made here."""
+    k_bytes = launches.K_BYTES
     if family == "sm100":
         from advisor.kinds.gemm import sm100
 
         return Span(
             tiles=tuple(
-                TileOption(m, n, sm100.SWIZZLE_BYTES, ctas, sm100.THREADS)
+                TileOption(m, n, k_bytes, ctas, sm100.THREADS)
                 for ctas in (1, 2)
                 for m in sm100.TILE_M
                 for n in sm100.TILE_N
@@ -98,7 +99,7 @@ def family_span(family: Family) -> Span:
         from advisor.kinds.gemm import sm90
 
         return Span(
-            tiles=tuple(TileOption(m, n, sm90.K_BYTES, 1, sm90.threads(m)) for m in sm90.TILE_M for n in sm90.TILE_N),
+            tiles=tuple(TileOption(m, n, k_bytes, 1, sm90.threads(m)) for m in sm90.TILE_M for n in sm90.TILE_N),
             schedules=sm90.SCHEDULES,
             clusters=_FACTORINGS,
             splits=_SPLITS,

@@ -4,6 +4,7 @@
 // holds at d[4j + 2i + e] the element of row 16 (t / 32) + (t % 32) / 4 + 8 i, column 8 j + 2 (t % 4) + e.
 #pragma once
 
+#include "ptx/pin.cuh"
 #include "types.cuh"
 
 namespace ptx {
@@ -18,14 +19,6 @@ __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commi
 template <u32 kGroups>
 __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
-}
-
-// No instruction: keeps the compiler from moving uses of D across this point. It knows nothing of the registers that
-// the tensor cores still write, so every wait is followed by one.
-template <u32 kCount>
-__device__ __forceinline__ void pin(float (&d)[kCount]) {
-#pragma unroll
-    for (u32 i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // wgmma_mma_async<N, A, B>::issue<kTransposeA, kTransposeB>(d, a, b, accumulate): a and b are shared memory

@@ -268,7 +268,9 @@ _HINTED = """L1 L2 global local tensormap const param L2::evict_last L2::evict_n
 @handles("fence", "membar")
 def fence(emitter: Emitter, index: int, instruction: Instruction) -> None:
     emitter.only(instruction, frozenset(_FENCE.split()))
-    emitter.emit(f"M.fence(g, {index}, {instruction.qualifiers!r}, {emitter.lanes(instruction)})")
+    # membar is a synonym of fence.sc; a fence without semantics is .acq_rel (PTX ISA 9.7.13.4)
+    qualifiers = instruction.qualifiers + (("sc",) if instruction.opcode == "membar" else ())
+    emitter.emit(f"M.fence(g, {index}, {qualifiers!r}, {emitter.lanes(instruction)})")
 
 
 @handles("prefetch", "prefetchu", "discard", "applypriority")

@@ -128,7 +128,7 @@ class Machine:
         self.shared_shadow = Shadow("shared", 0, self.shared.bytes.data.size)
         self.global_shadow = Shadow("global", 0, global_memory.bytes.data.size)
         self.cluster_points: list[dict[int, SyncPoint]] = [{} for _ in range(self.cluster_slots)]
-        self.barrier_rows: dict[int, list[Array]] = {}
+        self.barrier_points: dict[int, SyncPoint] = {}  # by barrier: releases of warps that arrive and go on
         # copies of single threads that have not landed
         self.committed: Array = np.zeros((rows, 32), np.int64)
         self.copies: list[_Copy] = []
@@ -587,32 +587,36 @@ class Machine:
         scope = next((_SCOPES[each] for each in qualifiers if each in _SCOPES), Scope.SYS)
         if "gl" in qualifiers:
             scope = Scope.GPU
-        release = next((each for each in ("acquire", "release") if each in qualifiers), "")
+        sem = next((_SEMANTICS[each] for each in qualifiers if each in _SEMANTICS), Sem.ACQ_REL)
         if "mbarrier_init" in qualifiers:
             self.order.fence_mbarrier_init(rows.tolist())
         elif "tensormap::generic" in qualifiers:
-            self.order.fence_proxy_tensormap(rows, Sem.ACQUIRE if release == "acquire" else Sem.RELEASE, scope)
-        elif "async" in qualifiers and "proxy" in qualifiers:
-            if release:
-                sem = Sem.ACQUIRE if release == "acquire" else Sem.RELEASE
-                self.order.fence_proxy_async_restricted(rows, sem)
-                return
+            self.order.fence_proxy_tensormap(rows, sem, scope)
+        elif "async::generic" in qualifiers:
+            self.order.fence_proxy_async_restricted(rows, sem)
+        elif "async" in qualifiers:
             names = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
             space = next((names[each] for each in qualifiers if each in names), None)
             self.order.fence_proxy_async(rows, space)  # type: ignore[arg-type]
-        elif "alias" not in qualifiers:
-            name = release or ("sc" if "sc" in qualifiers or not {"acq_rel"} & set(qualifiers) else "acq_rel")
-            self.order.fence(rows.tolist(), _SEMANTICS[name], scope)
+        elif "proxy" not in qualifiers:
+            self.order.fence(rows.tolist(), sem, scope)
 
     def ordered_barrier_arrival(self, rows: Array, keys: Array) -> None:
-        for row, key in zip(rows, keys, strict=True):
-            self.barrier_rows.setdefault(int(key), []).append(np.array([row]))
+        """bar.arrive: what the warp has done until now is released, and what it does until others meet is not."""
+        if self.races:
+            for row, key in zip(self.order_row[rows].tolist(), keys.tolist(), strict=True):
+                point = self.barrier_points.setdefault(key, SyncPoint())
+                self.order.release(point, row, Sem.RELEASE, Scope.CTA)
 
     def ordered_barrier(self, key: int, rows: Array) -> None:
-        arrived = self.barrier_rows.pop(key, [])
-        together = np.unique(np.concatenate([rows, *arrived])) if arrived else rows
-        if self.races and len(together):
-            self.order.cta_barrier(self.order_row[together])
+        """The warps that wait have met each other, and those that arrived earlier without waiting."""
+        if not self.races:
+            return
+        point = self.barrier_points.pop(key, None)
+        for row in self.order_row[rows].tolist() if point is not None else ():
+            self.order.acquire(point, row, Sem.ACQUIRE, Scope.CTA)
+        if len(rows):
+            self.order.cta_barrier(self.order_row[rows])
 
     def ordered_warp_barrier(self, rows: Array) -> None:
         """Lanes of a warp share a clock: nothing to hand on."""

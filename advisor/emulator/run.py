@@ -18,7 +18,7 @@ from advisor.emulator.policy import AsyncQueue, RequestPolicy
 from advisor.emulator.program import Program, load_program
 from advisor.emulator.ptx.ir import Instruction
 from advisor.emulator.report import Finding, Reporter
-from advisor.emulator.targets import check_device, default_profile
+from advisor.emulator.targets import check_device, check_launch_target, default_profile
 from advisor.emulator.world import LaunchShape, World
 from advisor.errors import InputError
 from advisor.machine.occupancy import MAX_REGISTERS_PER_THREAD
@@ -110,6 +110,7 @@ def run(
     """
     program = ptx if isinstance(ptx, Program) else load_program(ptx, launch.entry)
     target = program.module.target
+    check_launch_target(target, launch.target)
     profile = profile or default_profile(target)
     device = load_profile(profile) if isinstance(profile, str) else profile
     check_device(target, device)

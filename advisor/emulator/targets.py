@@ -87,12 +87,7 @@ def default_profile(target: str) -> str:
 def check_device(target: str, profile: DeviceProfile) -> None:
     """Raises InputError EMU_LAUNCH_REFUSED where code of this target does not run on the device: PTX of a plain target
     runs on every later GPU, that of an `a` or `f` target where its cubin does."""
-    runs = (
-        loadable(target, profile.compute_capability)
-        if target[-1] in "af"
-        else profile.compute_capability >= compute_capability(target)
-    )
-    if not runs:
+    if not _runs(target, profile.compute_capability):
         raise InputError(
             "EMU_LAUNCH_REFUSED",
             f"PTX for {target} does not run on {profile.name}, compute capability "
@@ -100,3 +95,20 @@ def check_device(target: str, profile: DeviceProfile) -> None:
             fix=f"--profile {default_profile(target)}, or none: the target then says which",
             numbers={"target": target, "profile": profile.name},
         )
+
+
+def check_launch_target(target: str, wanted: str) -> None:
+    """Raises InputError EMU_LAUNCH_REFUSED where the launch is for a target that PTX of this one does not run on."""
+    if target != wanted and not _runs(target, compute_capability(wanted)):
+        raise InputError(
+            "EMU_LAUNCH_REFUSED",
+            f"the launch is for {wanted}, and the PTX is for {target}",
+            fix="take the PTX that was compiled for the launch's target, or correct the launch",
+            numbers={"target": target, "launch_target": wanted},
+        )
+
+
+def _runs(target: str, capability: tuple[int, int]) -> bool:
+    if target[-1] in "af":
+        return loadable(target, capability)
+    return capability >= compute_capability(target)

@@ -33,12 +33,16 @@ def ptx(*faults: str, target: str = "sm_100a", cluster: tuple[int, int, int] = (
 
 
 def launch(
-    entry: str, grid: tuple[int, int, int], cluster: tuple[int, int, int] = (1, 1, 1), n: int = 0
+    entry: str,
+    grid: tuple[int, int, int],
+    cluster: tuple[int, int, int] = (1, 1, 1),
+    n: int = 0,
+    target: str = "sm_100a",
 ) -> ResolvedLaunch:
     x, y, z = grid
     return ResolvedLaunch(
         entry=entry,
-        target="sm_100a",
+        target=target,
         grid_blocks=grid,
         block=(THREADS, 1, 1),
         cluster=cluster,
@@ -69,7 +73,7 @@ def execute(
     size = cluster[0] * cluster[1] * cluster[2]
     text = ptx(*faults, target=target, cluster=cluster, slots=slots)
     options.setdefault("profile", small(size))
-    return run(text, launch(entry, grid, cluster, n), **options)  # type: ignore[arg-type]
+    return run(text, launch(entry, grid, cluster, n, target), **options)  # type: ignore[arg-type]
 
 
 def every_tile_once(outcome: Outcome) -> bool:

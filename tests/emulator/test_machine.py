@@ -74,6 +74,21 @@ def test_lanes_that_arrive_at_the_cluster_barrier_apart_wait_for_each_other():
     assert (results(body, launch(64, 2, 2)) == np.tile(wanted, 2)).all()
 
 
+@pytest.mark.parametrize(("fence", "synchronises"), [("fence.sc.gpu", 1), ("membar.gl", 1), ("fence.gpu", 0)])
+def test_only_sequentially_consistent_fences_synchronise_by_themselves(fence, synchronises):
+    """The second CTA comes to its fence much later; only an .sc fence orders it after the first one's."""
+    body = f"""
+        setp.ne.u32 %p1, %r0, 0; @%p1 ret; setp.eq.u32 %p2, %r1, 0; @!%p2 bra SECOND;
+        st.global.u32 [%d1], 7; {fence}; ret;
+        SECOND: mov.u32 %r5, 0; L: add.s32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 99; @%p3 bra L;
+        {fence}; ld.global.u32 %r9, [%d1]; st.global.u32 [%d1+128], %r9; ret;"""
+    if synchronises:
+        assert results(body, launch(64, 2))[32] == 7
+    else:
+        with pytest.raises(KernelFault, match="EMU_DATA_RACE"):
+            results(body, launch(64, 2))
+
+
 def test_a_branch_table():
     body = f"""
         and.b32 %r4, %r0, 3;

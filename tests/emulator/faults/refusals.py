@@ -123,6 +123,18 @@ FAULTS = [
         Options({"busy_sms": 132}),
     ),
     Fault(
+        "a launch for another target than the PTX",
+        "EMU_LAUNCH_REFUSED",
+        plain(),
+        Launch({"target": "sm_80"}),
+    ),
+    Fault(
+        "PTX of one chip on another",
+        "EMU_LAUNCH_REFUSED",
+        plain(),
+        Options({"profile": "b200"}),
+    ),
+    Fault(
         "a policy that does not exist",
         "EMU_POLICY",
         plain(),

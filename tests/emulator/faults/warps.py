@@ -86,13 +86,23 @@ FAULTS = [
         Text("mov.u32 %r4, 15;", "mov.u32 %r4, 16;"),
     ),
     Fault(
-        "an arrival in place of a wait at a barrier",
+        "a store between an arrival at a barrier and its completion",
         "EMU_DATA_RACE",
         kernel(
-            f"{MINE} {HALVES} bar.sync 1, 64; xor.b32 %s3, %s1, 128; ld.shared.u32 %r9, [%s3]; ret;"
+            f"{MINE} {HALVES} nanosleep.u32 20; bar.sync 1, 64; xor.b32 %s3, %s1, 128; ld.shared.u32 %r9, [%s3]; ret;"
             "A: st.shared.u32 [%s1], %r0; bar.arrive 1, 64; ret;",
             declarations=BOX,
         ),
         Text("st.shared.u32 [%s1], %r0; bar.arrive 1, 64;", "bar.arrive 1, 64; st.shared.u32 [%s1], %r0;"),
+    ),
+    Fault(
+        "a read after an arrival at a barrier that did not wait",
+        "EMU_DATA_RACE",
+        kernel(
+            f"{MINE} {HALVES} st.shared.u32 [%s1], %r0; bar.sync 1, 64; ret;"
+            "A: bar.sync 1, 64; nanosleep.u32 20; xor.b32 %s3, %s1, 128; ld.shared.u32 %r9, [%s3]; ret;",
+            declarations=BOX,
+        ),
+        Text("A: bar.sync 1, 64;", "A: bar.arrive 1, 64;"),
     ),
 ]

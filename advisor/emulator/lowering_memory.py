@@ -248,9 +248,7 @@ def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
     c = emitter.array(emitter.source(operands[1], f"b{8 * access.width}")) if operation == "cas" else "None"
     text = address_text(emitter, access, address)
     results = [emitter.fresh() for _ in range(access.count)]
-    emitter.emit(
-        f"{', '.join(results)}, = M.atomic(g, {constant}, {text}, {update}, [{', '.join(b)}], {c}, {lanes})"
-    )
+    emitter.emit(f"{', '.join(results)}, = M.atomic(g, {constant}, {text}, {update}, [{', '.join(b)}], {c}, {lanes})")
     if to is not None:
         for element, result in zip(elements_of(emitter, to, access.count), results, strict=True):
             emitter.define(element, Value(result, 8 * access.width), instruction, signed=kind[0] == "s")

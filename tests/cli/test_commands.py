@@ -25,7 +25,9 @@ NEEDS_RESULTS = {"tables"}
 
 
 def test_all_commands_of_the_design_are_there() -> None:
-    expected = "plan generate validate report run probe simulate schema doctor explain agreement emulate bench tune tables"
+    expected = (
+        "plan generate validate report run probe simulate schema doctor explain agreement emulate bench tune tables"
+    )
     assert set(COMMANDS) >= set(expected.split())
 
 

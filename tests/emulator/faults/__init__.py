@@ -5,7 +5,19 @@
 
 from __future__ import annotations
 
-from tests.emulator.faults import accesses, clc, clusters, copies, field, hopper, mbarriers, order, refusals, warps
+from tests.emulator.faults import (
+    accesses,
+    blackwell,
+    clc,
+    clusters,
+    copies,
+    field,
+    hopper,
+    mbarriers,
+    order,
+    refusals,
+    warps,
+)
 from tests.emulator.faults.model import Fault
 
 AREAS: dict[str, list[Fault]] = {
@@ -16,6 +28,7 @@ AREAS: dict[str, list[Fault]] = {
     "Asynchronous copies": copies.FAULTS,
     "Clusters": clusters.FAULTS,
     "Cluster Launch Control": clc.FAULTS,
+    "Tensor memory, tcgen05 and CTA pairs": blackwell.FAULTS,
     "The project's Hopper kernels": hopper.FAULTS,
     "Incidents from the field": field.FAULTS,
     "What is refused before a kernel runs": refusals.FAULTS,

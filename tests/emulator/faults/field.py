@@ -17,6 +17,10 @@ INCIDENTS = {
         "the slot of a CLC response is released before every warp has read it, or without the proxy fence",
         "tilelang 2410, 2420, 2423; cudnn-frontend 610, 894",
     ),
+    "K12": (
+        "tensor memory of a pair allocated or freed with no cluster barrier beside it",
+        "cutlass 2230, 3316, 3435; triton 9498, 10735",
+    ),
     "K19": (
         "the mask, the bytes or the cta_group of a pair inside a larger cluster",
         "facebookexperimental/triton 644, 783; jax 40165; tilelang 2287, 2644",

@@ -56,6 +56,18 @@ class Kernel:
         return run(_program(self.ptx, self.launch.entry), self.launch, inputs=self.inputs, **options)
 
 
+@dataclass(frozen=True, eq=False)
+class Routine:
+    """A correct kernel behind a function of a test, which builds and runs it. `Arguments` edits the call."""
+
+    function: Callable[..., object]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = settings()
+
+    def run(self, **setting: Any) -> object:
+        return self.function(**self.arguments, **setting)
+
+
 @cache
 def _program(ptx: str, entry: str) -> Program:
     return load_program(ptx, entry)
@@ -128,6 +140,16 @@ class Options:
         return replace(twin, inputs=inputs, options={**twin.options, **fields})
 
 
+@dataclass(frozen=True)
+class Arguments:
+    """Other arguments of the call that builds the kernel: one part of its text, or one of its numbers."""
+
+    fields: Mapping[str, Any]
+
+    def apply(self, twin: Routine) -> Routine:
+        return replace(twin, arguments={**twin.arguments, **self.fields})
+
+
 Edit = Text | Pattern | Macro | Launch | Options
 
 
@@ -141,17 +163,17 @@ class Fault:
 
     name: str
     code: str
-    twin: Kernel
-    edit: Edit
+    twin: Kernel | Routine
+    edit: Edit | Arguments
     setting: Setting = field(default_factory=lambda: {"async_policy": "lazy", "seed": 0})
     field_case: str = ""
 
     def found(self) -> list[str]:
         """The codes that the faulty kernel gets: of the fault that stopped it, or of its warnings."""
-        return codes_of(self.edit.apply(self.twin), self.setting)
+        return codes_of(self.edit.apply(self.twin), self.setting)  # type: ignore[arg-type]
 
 
-def codes_of(kernel: Kernel, setting: Setting) -> list[str]:
+def codes_of(kernel: Kernel | Routine, setting: Setting) -> list[str]:
     try:
         outcome = kernel.run(**setting)
     except KernelFault as fault:
@@ -159,7 +181,7 @@ def codes_of(kernel: Kernel, setting: Setting) -> list[str]:
         return [fault.code if is_placed else f"{fault.code} without a place"]
     except AdvisorError as error:
         return [error.code]
-    return [each.code for each in outcome.warnings]
+    return [each.code for each in getattr(outcome, "warnings", ())]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Faults of tensor memory, tcgen05 and CTA pairs: the rows of the tests beside this package, as faults with twins."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from tests.emulator import test_pairs, test_tcgen05_checks
+from tests.emulator.faults.model import Arguments, Fault, Routine, settings
+
+SETTING = {"async_policy": "lazy", "seed": 0}
+FIELD_CASES = {
+    "a peer that frees before the barrier": "K12",
+    "a pair's allocation before the peer has started": "K12",
+    "two groups in one kernel": "K19",
+    "a peer that has left": "K01",
+}
+
+
+def _pairs(arm: str, copy: str, wait: str, *, async_policy: str, seed: int) -> None:
+    other_pair = "xor.b32 %r12, %r5, 0x02000000;"
+    test_pairs.execute(other_pair + test_pairs.MEET + arm + copy + wait + test_pairs.READ, policy=async_policy)
+
+
+@cache
+def product(group: int) -> Routine:
+    return Routine(partial(test_tcgen05_checks.run_one, group), settings=settings(1))
+
+
+COPIES = Routine(
+    _pairs, {"arm": test_pairs.ARM, "copy": test_pairs.ALONE, "wait": test_pairs.WAIT}, settings=settings(1)
+)
+
+
+def _products() -> list[Fault]:
+    found = []
+    for name, (code, group, changed, options) in test_tcgen05_checks.FAULTS.items():
+        fields: dict[str, Any] = {"changed": changed, **options}
+        setting = {**SETTING, "async_policy": fields.pop("async_policy", "random")}
+        edit = Arguments(fields)
+        found.append(Fault(f"tcgen05: {name}", code, product(group), edit, setting, FIELD_CASES.get(name, "")))
+    found += [
+        Fault(
+            f"tcgen05: an instruction descriptor with {name}",
+            "EMU_TCGEN05_DESCRIPTOR",
+            product(1),
+            Arguments({"descriptor": descriptor}),
+        )
+        for name, (descriptor, _) in test_tcgen05_checks.DESCRIPTORS.items()
+    ]
+    return found
+
+
+FAULTS = _products() + [
+    Fault(f"a pair's copies: {name}", code, COPIES, Arguments({"arm": arm, "copy": copy, "wait": wait}), SETTING)
+    for name, (code, arm, copy, wait) in test_pairs.FAULTS.items()
+]

@@ -612,8 +612,8 @@ class Machine:
         """The warps that wait have met each other, and those that arrived earlier without waiting."""
         if not self.races:
             return
-        point = self.barrier_points.pop(key, None)
-        for row in self.order_row[rows].tolist() if point is not None else ():
+        point = self.barrier_points.pop(key, SyncPoint())
+        for row in self.order_row[rows].tolist():
             self.order.acquire(point, row, Sem.ACQUIRE, Scope.CTA)
         if len(rows):
             self.order.cta_barrier(self.order_row[rows])

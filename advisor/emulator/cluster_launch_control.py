@@ -68,13 +68,15 @@ class RequestCounts:
     """What became of all requests of a launch, and how the tiles spread.
 
     `tiles[n]` is how many of the launched clusters came to `n` clusters' worth of work: their own and what they took.
-    `at_launch` of the clusters started at once, the others later, on SMs that had become free.
+    `at_launch` of the clusters started at once, the others later, on SMs that had become free. `receivers` holds the
+    numbers of CTAs that one response went to.
     """
 
     granted: int
     declined: int
     tiles: dict[int, int]
     at_launch: int
+    receivers: frozenset[int]
 
     def __str__(self) -> str:
         spread = ", ".join(f"{count:,} with {tiles:,}" for tiles, count in self.tiles.items())
@@ -334,4 +336,5 @@ class ClusterLaunchControl:
         granted = Counter(each.cluster for each in self.requests if each.taken is not None)
         tiles = Counter(1 + granted[serial] for serial in range(self.machine.world.started))
         taken = sum(granted.values())
-        return RequestCounts(taken, len(self.requests) - taken, dict(sorted(tiles.items())), at_launch)
+        receivers = frozenset(len(each.destinations) for each in self.requests)
+        return RequestCounts(taken, len(self.requests) - taken, dict(sorted(tiles.items())), at_launch, receivers)

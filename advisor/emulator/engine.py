@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from advisor.emulator import numbers
 from advisor.emulator.async_groups import AsyncGroups, Member
 from advisor.emulator.happens_before import AsyncOperation, Scope, Sem, Shadow
-from advisor.emulator.mbarrier import BarrierUnit, By
+from advisor.emulator.mbarrier import BarrierUnit, By, Mbarrier
 from advisor.emulator.memory import (
     GLOBAL_BASE,
     PARAM_WINDOW,
@@ -140,12 +140,15 @@ class Engine:
             cluster,
             rank,
             base=slot * machine.shared.stride - SHARED_START,
-            on_phase=lambda barrier: self._phase_over(),
+            on_phase=lambda barrier: self._phase_over(barrier, cluster, rank),
         )
         self.ctas[slot] = _Cta(unit)
 
-    def _phase_over(self) -> None:
-        self.machine.phases["mbarrier"] += 1
+    def _phase_over(self, barrier: Mbarrier, cluster: int, rank: int) -> None:
+        machine = self.machine
+        machine.phases["mbarrier"] += 1
+        offset = barrier.address - SHARED_START
+        machine.counts.phase(offset, (cluster, rank), barrier.arrived, barrier.announced)
         self.wake()
 
     def end(self, slot: int, rows: Array) -> None:
@@ -201,6 +204,7 @@ class Engine:
             if operation == "init":
                 self._inside(g, index, address, site, lane)
                 unit.init(address, number, by)
+                self.machine.counts.initialised(address - SHARED_START, number)
                 self._mark(unit, address)
             elif operation == "inval":
                 unit.inval(address, by)
@@ -374,14 +378,24 @@ class Engine:
             at = int(barrier[index, lane])
             if mask is None:
                 self._signals(g, index, lane, form.site, address, at, form.pair)
-                self._tensor_load(g, index, lane, form, tensor, where, address, at)
+                moved = self._tensor_load(g, index, lane, form, tensor, where, address, at)
+                self._count_load(g, index, int(descriptor[index, lane]), moved, 0)
                 continue
+            moved = 0
             for rank in range(16):
                 if int(mask[index, lane]) >> rank & 1:
                     # In pairs every destination signals the CTA of its pair that has the parity of the barrier's.
                     told = rank & ~1 | at >> RANK_SHIFT & 1 if form.pair else rank
                     there = at & _LOCAL | told << RANK_SHIFT
-                    self._tensor_load(g, index, lane, form, tensor, where, address & _LOCAL | rank << RANK_SHIFT, there)
+                    to = address & _LOCAL | rank << RANK_SHIFT
+                    moved = self._tensor_load(g, index, lane, form, tensor, where, to, there)
+            self._count_load(g, index, int(descriptor[index, lane]), moved, int(mask[index, lane]))
+
+    def _count_load(self, g: Group, index: int, descriptor: int, moved: int, mask: int) -> None:
+        machine = self.machine
+        who = machine.who(int(g.rows[index]))
+        param = "" if descriptor >= GLOBAL_BASE else machine.program.parameter_at(descriptor % PARAM_WINDOW)
+        machine.counts.load(param, (who.cluster, who.rank), moved, mask)
 
     def _signals(self, g: Group, index: int, lane: int, site: int, to: int, barrier: int, pair: bool = False) -> None:
         """The mbarrier of a copy is in the CTA that gets the bytes; with .cta_group::2 in that CTA or its peer."""
@@ -494,7 +508,8 @@ class Engine:
         where: list[int],
         address: int,
         barrier: int,
-    ) -> None:
+    ) -> int:
+        """Into one CTA. Returns the bytes that its mbarrier will count."""
         machine = self.machine
         slot = self.slot_of(g, index, address, form.site, lane)
         transfer = self._transfer(form, tensor, where, address & _LOCAL)
@@ -522,6 +537,7 @@ class Engine:
         self._box(slot, TileBox(address & _LOCAL, rows, tensor.row_bytes, _SWIZZLE_NAMES.get(tensor.swizzle, "")))
         machine.bytes_moved["tensor load"] += transfer.tx_bytes
         machine.queue.submit([read, write], f"tensor load at line {machine.line(form.site)}")
+        return int(transfer.tx_bytes)
 
     def _box(self, slot: int, box: TileBox) -> None:
         cta = self.ctas[slot]
@@ -752,6 +768,8 @@ class Engine:
             words = [each[index, lane : lane + 1].copy() for each in values]
             land = self._landing(unit, local, by, operation, access, int(target[0]), words, update)
             machine.bytes_moved["remote store"] += access.size
+            if address >> RANK_SHIFT != int(machine.rank[g.rows[index], 0]):
+                machine.counts.remote_bytes += access.size
             machine.queue.submit([land], f"st.async at line {machine.line(access.site)}")
 
     def _landing(

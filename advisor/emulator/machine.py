@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.emulator import fragments, warps
 from advisor.emulator.cluster_launch_control import ClusterLaunchControl
+from advisor.emulator.counts import Counts
 from advisor.emulator.engine import Engine
 from advisor.emulator.failed_coordinates import FailedCoordinates
 from advisor.emulator.happens_before import Order, Scope, Sem, Shadow, SyncPoint
@@ -135,6 +136,7 @@ class Machine:
         self.random = np.random.default_rng(seed)
         self.bytes_moved: Counter[str] = Counter()
         self.phases: Counter[str] = Counter()  # completed, by kind of barrier
+        self.counts = Counts(program.dynamic_start)
         self.stored: Array = np.zeros(self.cluster_slots, np.int64)  # bytes to global memory, of who is resident
         self.stored_by: Counter[int] = Counter()  # the same of clusters that are over, by their serial
         self.exit_site = -1
@@ -394,6 +396,9 @@ class Machine:
             self._refused(g, a.site, fault)
         self._seen(g, a, self.shared_shadow, offset, mask, values=values, memory=self.shared.bytes)
         scatter(self.shared.bytes, offset, a.width, values, mask, True)
+        if a.everywhere and self.ranks > 1:
+            remote = (address >> np.uint32(RANK_SHIFT)) != self.rank[g.sel]
+            self.counts.remote_bytes += a.size * int(np.count_nonzero(remote if mask is None else remote & mask))
 
     def _shared(self, g: Group, a: Access, address: Array, mask: Array | None) -> Array:
         own = None if a.everywhere else self.rank[g.sel]

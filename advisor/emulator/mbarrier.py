@@ -48,6 +48,8 @@ class Mbarrier:
     channel: Channel
     phase: int = 0
     tx: int = 0
+    arrived: int = 0  # arrivals in the current phase
+    announced: int = 0  # bytes of its expect-tx
     observed: int = -1  # the last phase that a wait has found complete
     gathering: SyncPoint = field(default_factory=SyncPoint)  # every release so far: arrivals are read-modify-writes
     completed: SyncPoint = field(default_factory=SyncPoint)  # the same, as it was when the last phase completed
@@ -177,6 +179,7 @@ class BarrierUnit:
         self._note_remote(barrier, by)
         self.order.release(barrier.gathering, by.row, sem, scope)
         barrier.pending -= count
+        barrier.arrived += count
         self._maybe_complete(barrier)
         return token
 
@@ -225,6 +228,7 @@ class BarrierUnit:
             )
         barrier.gathering.absorb(point)
         barrier.pending -= count
+        barrier.arrived += count
         self._maybe_complete(barrier)
 
     def count_in(self, address: int, by: By, count: int = 1) -> None:
@@ -348,6 +352,7 @@ class BarrierUnit:
         self.phases_completed += 1
         if self.on_phase is not None:
             self.on_phase(barrier)
+        barrier.arrived = barrier.announced = 0
 
     def _after_wait(self, barrier: Mbarrier, by: By) -> None:
         """ "For each phase of the mbarrier object, at least one test_wait or try_wait operation must be performed which
@@ -366,6 +371,7 @@ class BarrierUnit:
 
     def _add_tx(self, barrier: Mbarrier, amount: int, by: By) -> None:
         barrier.tx += amount
+        barrier.announced += max(amount, 0)
         if abs(amount) > MAX_COUNT or abs(barrier.tx) > MAX_COUNT:
             self._fail(
                 "EMU_BARRIER_TX_RANGE",

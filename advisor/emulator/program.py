@@ -102,6 +102,12 @@ class Program:
         """A number for a register, for checks that keep sets of them."""
         return self._numbers.setdefault(name, len(self._numbers))
 
+    def parameter_at(self, offset: int) -> str:
+        """The parameter that holds this byte of all parameters; the empty name for none."""
+        return next(
+            (each.name for each in self.function.params if 0 <= offset - self.params[each.name] < each.bytes), ""
+        )
+
     def block_function(self, index: int, *, masked: bool) -> BlockFunction:
         cache = self.masked if masked else self.whole
         found = cache[index]

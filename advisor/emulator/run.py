@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.emulator.cluster_launch_control import RequestCounts
+from advisor.emulator.counts import Counts
 from advisor.emulator.launching import Left, numpy_type, prepare
 from advisor.emulator.machine import Machine
 from advisor.emulator.mma import Numerics
@@ -57,6 +58,7 @@ class Outcome:
     left: Mapping[str, Left]  # buffers and scratch, for a kernel that comes after this one
     writes: Mapping[str, Array]  # how often each byte was written, of the buffers that were to be counted
     stored_bytes: tuple[int, ...]  # to global memory by each cluster, in the order of their start
+    counts: Counts  # what a plan makes promises about
     requests: RequestCounts | None = None  # of Cluster Launch Control; None where the kernel made none
 
     @property
@@ -161,7 +163,15 @@ def run(
         writes={name: prepared.memory.bytes.writes(each.start, each.bytes) for name, each in counted.items()},
         stored_bytes=tuple(machine.stored_by[serial] for serial in range(world.started)),
         requests=machine.clc.counts(machine.at_launch),
+        counts=_named(machine.counts, program, launch),
     )
+
+
+def _named(counts: Counts, program: Program, launch: ResolvedLaunch) -> Counts:
+    """Loads by the launch's names of the tensor maps."""
+    names = {each.name: param.name for each, param in zip(program.function.params, launch.params, strict=True)}
+    counts.loads = {names.get(name, name): each for name, each in counts.loads.items()}
+    return counts
 
 
 def _registers(program: Program, threads: int, device: DeviceProfile) -> int:

@@ -522,6 +522,8 @@ class Scheduler:
         done = keys[(arrived > 0) & (arrived >= wanted)]
         if not len(done):
             return
+        for key in done.tolist():
+            machine.counts.named(key % BARRIERS, int(self.barrier_arrived[key]))
         self.barrier_arrived[done] = 0
         self.barrier_wanted[done] = 0
         machine.phases["CTA barrier"] += len(done)
@@ -627,6 +629,10 @@ class Scheduler:
         self.cluster_arrived[done] = 0
         self.cluster_phase[done] += 1
         self.machine.phases["cluster barrier"] += len(done)
+        rows_of = self.machine.ranks * self.machine.warps
+        for slot in done.tolist():
+            threads = int(np.count_nonzero(self.machine.alive[slot * rows_of : (slot + 1) * rows_of]))
+            self.machine.counts.cluster_barriers[threads] += 1
         for group, _ in self._release("cluster", lambda parked: np.isin(parked.keys, done)):
             self.machine.ordered_cluster_wait(group.rows)
             self.enter(group, self.blocks[group.block].successors[0])

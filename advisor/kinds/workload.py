@@ -17,7 +17,7 @@ from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
 from advisor.records.launch import Argument, Buffer, KernelSpec
 from advisor.records.plan import Finding
-from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Violation
+from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 Arrays = Mapping[str, NDArray[Any]]
 Occupancy = Callable[[OccupancyKey, DeviceProfile], tuple[int, dict[str, Any]] | None]
@@ -160,6 +160,9 @@ class Workload(Protocol):
     def sharing(self, c: Candidate) -> list[SharingRow]: ...
 
     def barriers(self, c: Candidate) -> list[BarrierRow]: ...
+
+    def layout(self, c: Candidate) -> KernelLayout | None:
+        """Where the rows of `sharing` and `barriers` lie in the built kernel; None where no single kernel has them."""
 
     def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
         """Main-loop time of each cluster tile in launch order, microseconds."""

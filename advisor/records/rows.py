@@ -61,3 +61,30 @@ class BarrierRow:
     tx_bytes: int  # expected by one phase; 0 for a plain barrier
     phases: str  # when it completes
     failure: str  # what breaks when it is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLayout:
+    """How the loads of one operand (a row of step 3) are recognised in the built kernel."""
+
+    operand: str
+    param: str  # the kernel's tensor map
+    barrier: str  # the row of step 5 that paces them: each CTA's part of one stage for each of its phases
+    owners: tuple[int, ...]  # by rank: of the CTA whose barrier counts what the rank loads
+    masks: tuple[int | None, ...]  # by rank: its multicast mask; 0: loads for itself; None: loads nothing
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLayout:
+    """Where the rows of steps 3 and 5 lie in the built kernel: what ties a count to its row. By name of the row.
+
+    A barrier is one of three kinds: mbarriers, named barriers of the CTA, meetings of the whole cluster.
+    """
+
+    mbarriers: dict[str, tuple[int, ...]]  # byte offsets in dynamic shared memory, one for each of the row's count
+    named: dict[str, tuple[int, ...]]  # numbers of barriers
+    meetings: dict[str, str]  # "cluster": the row's count for each cluster; "tile": for each of its tiles
+    loads: tuple[LoadLayout, ...]
+    remote_rows: tuple[str, ...]  # of step 3: what threads store into other CTAs, bytes for each tile of a CTA
+    remote_slots: dict[str, int]  # bytes that CTA 0 stores into each other CTA for each phase of this barrier there
+    cluster_tiles: str  # of a launch, an expression over its arguments

@@ -25,7 +25,7 @@ from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
 from advisor.records.launch import Argument, Buffer, KernelSpec
 from advisor.records.plan import Finding
-from advisor.records.rows import BarrierRow, SharingRow, TileMap, Traffic, Violation
+from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab")
 
@@ -362,6 +362,11 @@ class Gemm:
 
     def barriers(self, c: Candidate) -> list[BarrierRow]:
         return module_of(c.family).barriers(self.problem, c)
+
+    def layout(self, c: Candidate) -> KernelLayout | None:
+        from advisor.kinds.gemm import layouts
+
+        return layouts.layout(self.problem, c)
 
     def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
         """Main-loop time of each cluster tile, microseconds; skewed as `assume.tile_cost_cv` says."""

@@ -11,9 +11,10 @@ from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_async import shared_address
 from advisor.emulator.lowering_memory import elements_of
 from advisor.emulator.ptx.ir import Address, Immediate, Instruction, Operand, Vector
-from advisor.emulator.tcgen05 import MultiplyForm, TransferForm
+from advisor.emulator.tcgen05 import TransferForm
 from advisor.emulator.tcgen05_descriptors import BLOCK_SCALED, KINDS
-from advisor.emulator.tcgen05_layouts import SHAPES, Fragment
+from advisor.emulator.tcgen05_layouts import COPIES, SHAPES, CopyShape, Fragment
+from advisor.emulator.tcgen05_pipe import CopyForm, MultiplyForm, Operands
 
 _GROUPS = frozenset({"cta_group::1", "cta_group::2"})
 _REPEATS = {f"x{1 << each}": 1 << each for each in range(8)}
@@ -110,35 +111,98 @@ def _commit(emitter: Emitter, index: int, instruction: Instruction) -> None:
     lanes = emitter.lanes(instruction)
     place = shared_address(emitter, instruction, instruction.operands[0])
     mask = _array(emitter, instruction.operands[1], "u16") if instruction.has("multicast::cluster") else "None"
-    emitter.emit(f"M.tcgen05.commit(g, {index}, {_group(instruction)}, {place}, {mask}, {lanes})")
+    emitter.emit(f"M.tcgen05.pipes.commit(g, {index}, {_group(instruction)}, {place}, {mask}, {lanes})")
+
+
+_BLOCKS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
+_SIZES = {"block16": 16, "block32": 32}
+_DEFAULT_BLOCKS = {"mxf8f6f4": 1, "mxf4": 2}
+
+
+def _blocks(emitter: Emitter, instruction: Instruction, kind: str) -> int:
+    """Scales in a row of one instruction, of K 32 or 64."""
+    if not instruction.has("block_scale"):
+        emitter.refuse(f"kind::{kind} without .block_scale")
+    for each in instruction.qualifiers:
+        if each in _BLOCKS:
+            return _BLOCKS[each]
+        if each in _SIZES:
+            return (32 if kind == "mxf8f6f4" else 64) // _SIZES[each]
+    if kind not in _DEFAULT_BLOCKS:
+        emitter.refuse(f"kind::{kind} without the size of its blocks")
+    return _DEFAULT_BLOCKS[kind]
 
 
 def _multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
-    kinds = {f"kind::{each}" for each in KINDS - BLOCK_SCALED}
-    collectors = {f"collector::a::{each}" for each in ("fill", "use", "lastuse", "discard")}
-    emitter.only(instruction, "mma", _GROUPS, kinds, collectors)
-    kind = next((each for each in instruction.qualifiers if each in kinds), "")
+    ws = instruction.has("ws")
+    buffers = [f"b{each}" for each in range(4)] if ws else ["a"]
+    collectors = {f"collector::{each}::{use}" for each in buffers for use in ("fill", "use", "lastuse", "discard")}
+    kinds = {f"kind::{each}" for each in KINDS}
+    emitter.only(
+        instruction, "mma", "ws", "ashift", "block_scale", _GROUPS, kinds, collectors, set(_BLOCKS), set(_SIZES)
+    )
+    kind = next((each for each in instruction.qualifiers if each in kinds), "").removeprefix("kind::")
     if not kind:
         emitter.refuse("no kind")
     d, a, b, descriptor, *rest = instruction.operands
-    if isinstance(a, Address) or isinstance(rest[0], Vector):
-        emitter.refuse("A in tensor memory, or a mask of lanes")
-    use_d = rest.pop(0)
-    halvings = rest[0].value if rest and isinstance(rest[0], Immediate) else 0
-    form = emitter.program.constant(
-        MultiplyForm(index, kind.removeprefix("kind::"), _group(instruction), False, halvings), "tcgen05", index
+    blocks = _blocks(emitter, instruction, kind) if kind in BLOCK_SCALED else 0
+    named = {"d": _tensor_address(emitter, d), "b": _array(emitter, b, "b64")}
+    named["a"] = _tensor_address(emitter, a) if isinstance(a, Address) else _array(emitter, a, "b64")
+    named["descriptor"] = _array(emitter, descriptor, "b32")
+    if blocks:
+        named["scales"] = f"[{', '.join(_tensor_address(emitter, each) for each in rest[:2])}]"
+        rest = rest[2:]
+    if isinstance(rest[0], Vector):
+        words = rest.pop(0)
+        assert isinstance(words, Vector)
+        if len(words.elements) != 4 * _group(instruction):
+            emitter.refuse(f"{len(words.elements)} words of disabled lanes")
+        named["disabled"] = f"[{', '.join(_array(emitter, each, 'b32') for each in words.elements)}]"
+    named["use_d"] = _array(emitter, rest.pop(0), "pred")
+    halvings = 0
+    if rest and ws:
+        named["zero_mask"] = _array(emitter, rest[0], "b64")
+    elif rest:
+        if not isinstance(rest[0], Immediate) or kind not in ("f16", "tf32") or not 0 <= rest[0].value <= 15:
+            emitter.refuse("scale-input-d is an immediate from 0 to 15, of kinds f16 and tf32")
+        halvings = rest[0].value
+    if instruction.has("ashift") and not isinstance(a, Address):
+        emitter.refuse("a shifted A lies in tensor memory")
+    form = MultiplyForm(
+        index, kind, _group(instruction), ws, isinstance(a, Address), blocks, halvings, instruction.has("ashift")
     )
+    name = emitter.program.constant(form, "tcgen05", index)
+    operands = emitter.program.constant(Operands, "tcgen05 operands")
     lanes = emitter.lanes(instruction)
-    operands = ", ".join(
-        (
-            _tensor_address(emitter, d),
-            _array(emitter, a, "b64"),
-            _array(emitter, b, "b64"),
-            _array(emitter, descriptor, "b32"),
-            _array(emitter, use_d, "pred"),
-        )
-    )
-    emitter.emit(f"M.tcgen05.multiply(g, {form}, {operands}, {lanes})")
+    given = ", ".join(f"{each}={text}" for each, text in named.items())
+    emitter.emit(f"M.tcgen05.pipes.multiply(g, {name}, {operands}({given}), {lanes})")
+
+
+_MULTICASTS = frozenset({"warpx2::02_13", "warpx2::01_23", "warpx4"})
+_PACKED = frozenset({"b6x16_p32", "b4x16_p64"})
+
+
+def _copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    shapes = {shape for shape, _ in COPIES}
+    emitter.only(instruction, "cp", "b8x16", _GROUPS, _MULTICASTS, _PACKED, shapes)
+    shape = next((each for each in instruction.qualifiers if each in shapes), "")
+    multicast = next((each for each in instruction.qualifiers if each in _MULTICASTS), "")
+    source = next((each for each in instruction.qualifiers if each in _PACKED), "")
+    if (shape, multicast) not in COPIES or bool(source) != instruction.has("b8x16"):
+        emitter.refuse("a shape, a multicast and formats that do not belong together")
+    form = CopyForm(index, _group(instruction), CopyShape(shape, multicast), source)
+    name = emitter.program.constant(form, "tcgen05", index)
+    lanes = emitter.lanes(instruction)
+    address, descriptor = instruction.operands
+    operands = f"{_tensor_address(emitter, address)}, {_array(emitter, descriptor, 'b64')}"
+    emitter.emit(f"M.tcgen05.pipes.copy(g, {name}, {operands}, {lanes})")
+
+
+def _shift(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    emitter.only(instruction, "shift", "down", _GROUPS)
+    lanes = emitter.lanes(instruction)
+    address = _tensor_address(emitter, instruction.operands[0])
+    emitter.emit(f"M.tcgen05.pipes.shift(g, {index}, {_group(instruction)}, {address}, {lanes})")
 
 
 _WRITERS: dict[str, Callable[[Emitter, int, Instruction], None]] = {
@@ -150,4 +214,6 @@ _WRITERS: dict[str, Callable[[Emitter, int, Instruction], None]] = {
     "fence::after_thread_sync": _fence,
     "commit": _commit,
     "mma": _multiply,
+    "cp": _copy,
+    "shift": _shift,
 }

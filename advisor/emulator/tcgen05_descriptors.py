@@ -138,14 +138,24 @@ def _violations(form: InstructionDescriptor, cta_group: int, ws: bool) -> tuple[
         found.append("D is f16, which takes f16 operands alone")
     if form.major_b == "MN" and form.container == "b8" and form.n % (16 * cta_group):
         found.append(f"an N-major B of bytes takes N in steps of {16 * cta_group}, not {form.n}")
-    found += _scale_violations(form)
     return tuple(found)
 
 
-def _scale_violations(form: InstructionDescriptor) -> list[str]:
-    if form.kind in ("mxf8f6f4", "mxf4") and form.scale_type != "ue8m0":
-        return [f"kind::{form.kind} has ue8m0 scales"]
-    return []
+@lru_cache(maxsize=256)
+def scale_violations(form: InstructionDescriptor, blocks: int) -> tuple[str, ...]:
+    """What the PTX ISA forbids in the scales of an instruction with `blocks` of them in a row (9.7.16.10.7)."""
+    if form.kind not in BLOCK_SCALED:
+        return ()
+    found = []
+    size = form.k // blocks
+    if form.scale_type == "ue4m3" and (form.kind != "mxf4nvf4" or size != 16):
+        found.append(f"ue4m3 scales are for blocks of 16 of kind::mxf4nvf4, not for {size} of kind::{form.kind}")
+    steps = {1: (0, 1, 2, 3), 2: (0, 2), 4: (0,)}.get(blocks, (0,))
+    for name, identifier in (("A", form.scale_a_id), ("B", form.scale_b_id)):
+        if identifier not in steps:
+            taken = ", ".join(str(each) for each in steps)
+            found.append(f"the id {identifier} of the scales of {name}, where {blocks} in a row take {taken}")
+    return tuple(found)
 
 
 def _shape_violations(form: InstructionDescriptor, cta_group: int, ws: bool) -> list[str]:
@@ -232,6 +242,8 @@ def _shared_violations(found: SharedDescriptor, kind: str, major: Major) -> tupl
         wrong.append(f"bits 46 to 48 are {found.constant:#05b}, where the constant 0b001 belongs")
     if found.reserved:
         wrong.append(f"the reserved bits {found.reserved:#x} are set")
+    if found.absolute:
+        wrong.append("the leading dimension is an address, which is for K 96 on sm_103a alone")
     if (kind == "tf32" and major == "MN") != (found.swizzle == "128B_32B") and (
         found.swizzle == "128B_32B" or kind == "tf32"
     ):

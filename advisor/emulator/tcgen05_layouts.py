@@ -46,9 +46,25 @@ class DataPath:
         words = matrix.reshape(self.rows, self.parts, columns).swapaxes(0, 1)
         return words.reshape(QUARTERS, -1, columns)
 
+    def operand_region(self, column: int, columns: int) -> Region:
+        """What an A of `columns` words in a row takes in tensor memory."""
+        return self.region(column, columns * self.parts)
+
     def copies(self, words: Array) -> Array:
-        """A in tensor memory, [parts, rows, words of a row]."""
+        """A in tensor memory, [parts, rows, words of a row]: each part of D has its own copy under its lanes."""
         return words.reshape(self.parts, self.rows, words.shape[-1])
+
+    def enabled(self, region: Region, disabled: Array) -> list[Region]:
+        """The runs of lanes of D that a mask of 128 bits, in words, does not exclude."""
+        off = np.unpackbits(np.ascontiguousarray(disabled).view(np.uint8), bitorder="little").reshape(QUARTERS, -1)
+        found = []
+        for quarter in range(QUARTERS):
+            on = ~off[quarter, region.lane : region.lane_end].astype(np.bool_)
+            edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
+            for first, last in edges.reshape(-1, 2).tolist():
+                lanes = (region.lane + first, region.lane + last)
+                found.append(Region(quarter, quarter + 1, *lanes, region.column, region.column_end))
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -69,8 +85,16 @@ def data_path(m: int, cta_group: int, ws: bool, address: int) -> DataPath | str:
 # --- scale factors ----------------------------------------------------------------------------------------------------
 
 
+def scale_regions(rows: int, column: int) -> list[Region]:
+    """What the scales of `rows` rows of A, or columns of B, take: a word for each, 32 in a column, in every quarter."""
+    whole, rest = divmod(rows, QUARTER_LANES)
+    found = [all_lanes(column, whole)] if whole else []
+    if rest:
+        found.append(Region(0, QUARTERS, 0, rest, column + whole, column + whole + 1))
+    return found
+
+
 def scale_columns(rows: int) -> int:
-    """Columns that the scales of `rows` rows of A, or columns of B, take: 32 rows in each."""
     return -(-rows // QUARTER_LANES)
 
 
@@ -80,6 +104,51 @@ def scale_bytes(words: Array, rows: int, count: int, identifier: int) -> Array:
     Row r is in lane r % 32 of column r // 32; byte `identifier` of the word is its first scale."""
     table = np.ascontiguousarray(words.T).view(np.uint8).reshape(-1, 4)  # [columns * lanes, 4]
     return table[:rows, identifier : identifier + count]
+
+
+# --- tcgen05.cp -------------------------------------------------------------------------------------------------------
+
+# Shape and multicast -> rows in shared memory, chunks of 16 bytes in a row, and the row of 32 that each quarter gets.
+COPIES: dict[tuple[str, str], tuple[int, int, tuple[int, ...]]] = {
+    ("128x256b", ""): (128, 2, (0, 1, 2, 3)),
+    ("128x128b", ""): (128, 1, (0, 1, 2, 3)),
+    ("4x256b", ""): (4, 2, (0, 1, 2, 3)),
+    ("64x128b", "warpx2::02_13"): (64, 1, (0, 1, 0, 1)),
+    ("64x128b", "warpx2::01_23"): (64, 1, (0, 0, 1, 1)),
+    ("32x128b", "warpx4"): (32, 1, (0, 0, 0, 0)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyShape:
+    """A shape of `tcgen05.cp` with its multicast."""
+
+    shape: str
+    multicast: str
+
+    @property
+    def rows(self) -> int:
+        """Rows that are read from shared memory."""
+        return COPIES[self.shape, self.multicast][0]
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of 16 bytes in a row."""
+        return COPIES[self.shape, self.multicast][1]
+
+    def region(self, address: int) -> Region | str:
+        """What is written, or what is wrong with the address. The shape of four rows puts one into each quarter."""
+        lane, column = lane_of(address), address & 0xFFFF
+        columns = 4 * self.chunks
+        if self.shape == "4x256b" and lane < QUARTER_LANES:
+            return Region(0, QUARTERS, lane, lane + 1, column, column + columns)
+        return all_lanes(column, columns) if not lane else f"lane {lane} of tensor memory"
+
+    def scatter(self, rows: Array) -> Array:
+        """The words of the region, [quarters, lanes, columns], from those of the rows."""
+        lanes = 1 if self.shape == "4x256b" else QUARTER_LANES
+        blocks = rows.reshape(-1, lanes, rows.shape[-1])
+        return blocks[list(COPIES[self.shape, self.multicast][2])]
 
 
 # --- tcgen05.ld and .st -----------------------------------------------------------------------------------------------

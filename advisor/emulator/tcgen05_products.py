@@ -18,6 +18,16 @@ from advisor.emulator.tcgen05_descriptors import InstructionDescriptor
 from advisor.emulator.tmem import Array
 
 _PACKED = {"e2m1": "b4x16_p64", "e2m3": "b6x16_p32", "e3m2": "b6x16_p32"}  # 16 elements in 16 bytes, with padding
+_FILLED = {"b4x16_p64": 8, "b6x16_p32": 12}
+
+
+def filled_bytes(form: InstructionDescriptor, kind: str) -> int:
+    """Bytes of each chunk in shared memory that hold elements; padding follows."""
+    return filled_bytes_of(_PACKED.get(kind, "") if form.container == "b8" else "")
+
+
+def filled_bytes_of(packing: str) -> int:
+    return _FILLED.get(packing, CHUNK)
 
 
 def codes_from_shared(chunks: NDArray[np.uint8], form: InstructionDescriptor, kind: str, major: Major) -> Bits:

@@ -22,7 +22,9 @@ SHAPE = (QUARTERS, QUARTER_LANES, COLUMNS)
 
 
 def lane_of(address: int) -> int:
-    return address >> 16 & 0xFFFF
+    """Of 128 lanes: opengemm's kernels count those of the odd CTA of a pair from 128 on, and CuTe's own assertion on
+    addresses looks at no more."""
+    return address >> 16 & (LANES - 1)
 
 
 def column_of(address: int) -> int:

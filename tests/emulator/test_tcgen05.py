@@ -375,7 +375,7 @@ def scale_words(codes: np.ndarray, identifier: int, parts: int = 1) -> np.ndarra
 
 def scaled(
     kind: str, a_kind: str, b_kind: str, blocks: int, scale: str, m: int, n: int, group: int, ids: tuple[int, int],
-    *, spoiled: bool = False,
+    *, spoiled: bool = False, **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """D as the machine makes it, and the product of the dequantised operands in float64."""
     random = np.random.default_rng(5)
@@ -410,7 +410,7 @@ def scaled(
     add.u32 %r40, %tm, {columns}; add.u32 %r41, %tm, {columns + rows // 32}; setp.ne.b32 %p8, 0, 0;
     tcgen05.mma.cta_group::{group}.kind::{kind}.block_scale.{vector} [%tm], %d20, %d21, %r30, [%r40], [%r41], %p8;
 """
-    out = execute(text, np.stack(shared), tensor, group=group, used=tensor.shape[2])
+    out = execute(text, np.stack(shared), tensor, group=group, used=tensor.shape[2], **options)
     factors = (as_real(each & 127 if scale == "ue4m3" else each, "e4m3" if scale == "ue4m3" else scale)
                for each in (scale_a, scale_b))  # fmt: skip
     left, right = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from tests.emulator import test_pairs, test_tcgen05_checks
+from tests.emulator import test_pairs, test_tcgen05, test_tcgen05_checks
 from tests.emulator.faults.model import Arguments, Fault, Routine, settings
 
 SETTING = {"async_policy": "lazy", "seed": 0}
@@ -51,7 +51,20 @@ def _products() -> list[Fault]:
     return found
 
 
-FAULTS = _products() + [
-    Fault(f"a pair's copies: {name}", code, COPIES, Arguments({"arm": arm, "copy": copy, "wait": wait}), SETTING)
-    for name, (code, arm, copy, wait) in test_pairs.FAULTS.items()
+SCALED = Routine(
+    partial(test_tcgen05.scaled, "mxf8f6f4", "e4m3", "e4m3", 1, "ue8m0", 128, 16, 1, (0, 0)), settings=settings(1)
+)
+
+FAULTS = [
+    *_products(),
+    Fault(
+        "tcgen05: scales that are not the same in every quarter of the lanes",
+        "EMU_TCGEN05_SCALES",
+        SCALED,
+        Arguments({"spoiled": True}),
+    ),
+    *(
+        Fault(f"a pair's copies: {name}", code, COPIES, Arguments({"arm": arm, "copy": copy, "wait": wait}), SETTING)
+        for name, (code, arm, copy, wait) in test_pairs.FAULTS.items()
+    ),
 ]

@@ -237,6 +237,8 @@ def _between_floats(word: Mnemonic, result: str, source: str) -> Operation | Non
 
 def _flushing(convert: Convert, result: str, source: str) -> Convert:
     before: Convert = flush_f32 if source == "f32" else lambda a: a
+    if (result, source) == ("f64", "f32"):  # the flush is an instruction of its own, whose NaN is canonical
+        before = lambda a: f32_copy(flush_f32(a))  # noqa: E731
     after: Convert = flush_f32 if result == "f32" else lambda a: a
     return lambda a: after(convert(before(a)))
 
@@ -256,7 +258,7 @@ def _float_to_float(word: Mnemonic, result: str, source: str, rounding: str) -> 
     if result == source:
         return f32_copy if result == "f32" else lambda a: a
     if result == "f64":
-        return lambda a: as_real(a, source).view(np.uint64)
+        return lambda a: _quiet_f64(as_real(a, source).view(np.uint64))
     if result == "f32":
         if source == "f64":
             return lambda a: _narrow_nan(f32_bits(round_f32(a.view(np.float64), None, rounding)), a, F32)
@@ -269,6 +271,11 @@ def _float_to_float(word: Mnemonic, result: str, source: str, rounding: str) -> 
     if source == "f64":
         return lambda a: _narrow_nan(encode(a.view(np.float64), layout, rounding), a, layout)
     return lambda a: encode(as_real(a, source), layout, rounding, finite=finite)
+
+
+def _quiet_f64(codes: Bits) -> Bits:
+    nan = (codes & np.uint64((1 << 63) - 1)) > np.uint64(0x7FF << 52)
+    return np.where(nan, codes | np.uint64(1 << 51), codes) if np.count_nonzero(nan) else codes
 
 
 def _narrow_nan(codes: Bits, source: Bits, layout: Format) -> Bits:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.emulator import numbers
 from advisor.emulator.async_groups import AsyncGroups, Member
 from advisor.emulator.happens_before import AsyncOperation, Scope, Sem, Shadow
 from advisor.emulator.mbarrier import BarrierUnit, By, Mbarrier
@@ -33,7 +32,8 @@ from advisor.emulator.policy import Pending
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import Address, Instruction, Register, Sink
 from advisor.emulator.shared_operand import CHUNK, Major, Placement, TileBox, mismatch, operand_from_chunks
-from advisor.emulator.tensor_map import IMAGE_BYTES, DataType, Swizzle, TensorMap, transfer_violations
+from advisor.emulator.tensor_map import IMAGE_BYTES, DataType, Swizzle, TensorMap
+from advisor.emulator.updates import update
 from advisor.emulator.wgmma import Descriptor, WarpgroupMma
 from advisor.emulator.wgmma_registers import WgmmaRegisters
 from advisor.errors import InputError
@@ -54,6 +54,9 @@ _REDUCED = {
     DataType.FLOAT16: "f16",
     DataType.BFLOAT16: "bf16",
     DataType.FLOAT32: "f32",
+    DataType.FLOAT32_FTZ: "f32",
+    DataType.TFLOAT32: "f32",
+    DataType.TFLOAT32_FTZ: "f32",
     DataType.FLOAT64: "f64",
 }
 _SWIZZLE_NAMES = {Swizzle.NONE: "none", Swizzle.B32: "32B", Swizzle.B64: "64B", Swizzle.B128: "128B"}
@@ -80,6 +83,7 @@ class Bulk:
     to: str
     source: str
     everywhere: bool
+    change: tuple[int, Update] | None = None  # of `cp.reduce.async.bulk`: bytes of an element, and what becomes of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +390,8 @@ class Engine:
             where = [int(each[index, lane].view(np.int32)) for each in coordinates]
             tensor = self._tensor_map(g, index, lane, form, int(descriptor[index, lane]))
             address = int(place[index, lane])
-            broken = transfer_violations(where, address & _LOCAL)
+            tiled_store = form.store and not form.four_rows
+            broken = tensor.copy_violations(where, address & _LOCAL, store=tiled_store)
             if broken:
                 self.machine.fail(g, form.site, "EMU_TENSOR_COPY", "; ".join(broken), index, lane)
             if barrier is None:
@@ -541,7 +546,7 @@ class Engine:
 
         def read() -> None:
             values = np.broadcast_to(fill, (len(target), transfer.chunk)).copy()
-            values[transfer.inside] = _pieces(machine.globals.bytes, source, transfer.chunk)
+            values[transfer.inside] = tensor.loaded(_pieces(machine.globals.bytes, source, transfer.chunk))
             moved.values = values
 
         def write() -> None:
@@ -574,23 +579,20 @@ class Engine:
         source = self.shared_offsets(g, index, lane, form.site, slot, transfer.shared[inside], transfer.chunk)
         target = self._global_offsets(g, index, lane, form.site, transfer.globals_[inside], transfer.chunk)
         machine.bytes_moved["tensor store"] += int(inside.sum()) * transfer.chunk
-        update = self._update(g, index, lane, form, tensor) if form.reduction else None
-        self._store(g, index, lane, form.site, source, target, transfer.chunk, update)
+        change = self._update(g, index, lane, form, tensor) if form.reduction else None
+        self._store(g, index, lane, form.site, source, target, transfer.chunk, change)
 
-    def _update(
-        self, g: Group, index: int, lane: int, form: TensorCopy, tensor: TensorMap
-    ) -> tuple[int, Callable[[Array, Array], Array]]:
+    def _update(self, g: Group, index: int, lane: int, form: TensorCopy, tensor: TensorMap) -> tuple[int, Update]:
         """Element bytes and the function of `cp.reduce.async.bulk.tensor`."""
         kind = _REDUCED.get(tensor.dtype, "")
-        bits = tensor.dtype.bits
-        spelled = f"{form.reduction}.{f'b{bits}' if form.reduction in ('and', 'or', 'xor') else kind}"
-        if form.reduction == "add" and kind in ("f16", "bf16", "f32", "f64"):
-            spelled = f"add.rn.{kind}"
-        found = numbers.operation(spelled, 1, 2) if kind else None
-        if found is None:
+        flushed = tensor.dtype in (DataType.FLOAT32_FTZ, DataType.TFLOAT32_FTZ)
+        function = update(form.reduction, kind, flushed=flushed) if kind else None
+        if kind in ("f32", "f64") and form.reduction != "add":  # an illegal instruction on a chip
+            function = None
+        if function is None:
             message = f"a reduction {form.reduction} over elements of {tensor.dtype.name}"
             self.machine.fail(g, form.site, "EMU_TENSOR_COPY", message, index, lane)
-        return bits // 8, found.function
+        return tensor.dtype.bits // 8, function
 
     # --- groups of bulk copies ----------------------------------------------------------------------------------
 
@@ -603,7 +605,7 @@ class Engine:
         source: Array,
         target: Array,
         chunk: int,
-        update: tuple[int, Callable[[Array, Array], Array]] | None,
+        change: tuple[int, Update] | None,
     ) -> None:
         """Shared to global, in the bulk group of the thread."""
         machine = self.machine
@@ -628,11 +630,8 @@ class Engine:
         def write() -> None:
             assert moved.values is not None
             values = moved.values
-            if update is not None:
-                width, function = update
-                old = _pieces(machine.globals.bytes, target, chunk)
-                kind = UNSIGNED[width]
-                values = function(old.view(kind), values.view(kind)).view(np.uint8)
+            if change is not None:
+                values = _changed(change, _pieces(machine.globals.bytes, target, chunk), values)
             _put(machine.globals.bytes, target, values)
             member.written = True
 
@@ -702,7 +701,7 @@ class Engine:
                 taken = self.shared_offsets(g, index, lane, form.site, slot, (ends[1] & _LOCAL) + steps, 16)
                 given = self._global_offsets(g, index, lane, form.site, ends[0] + steps, 16)
                 self.machine.bytes_moved["bulk store"] += count
-                self._store(g, index, lane, form.site, taken, given, 16, None)
+                self._store(g, index, lane, form.site, taken, given, 16, form.change)
                 continue
             at = int(barrier[index, lane])
             ranks = [None] if mask is None else [each for each in range(16) if int(mask[index, lane]) >> each & 1]
@@ -736,7 +735,10 @@ class Engine:
         unit, at = self.unit(g, index, barrier, form.site, lane)
         by = self.by(g, index, form.site, lane)
         operation = machine.order.issue(by.row, by.pc, lane, unit.use(at, by, "a bulk copy").channel)
-        self._read_and_write(operation, shadow, taken, machine.shared_shadow, target, 16)
+        if form.change is not None:
+            self.must_be_written(g, index, lane, form.site, target, 16)
+        scope = None if form.change is None else Scope.GPU
+        self._read_and_write(operation, shadow, taken, machine.shared_shadow, target, 16, scope)
         moved = _Moved()
 
         def read() -> None:
@@ -744,7 +746,10 @@ class Engine:
 
         def write() -> None:
             assert moved.values is not None
-            _put(machine.shared.bytes, target, moved.values)
+            values = moved.values
+            if form.change is not None:
+                values = _changed(form.change, _pieces(machine.shared.bytes, target, 16), values)
+            _put(machine.shared.bytes, target, values)
             unit.complete_tx(at, count, by, operation)
             self.wake()
 
@@ -760,7 +765,7 @@ class Engine:
         place: Array,
         barrier: Array,
         values: list[Array],
-        update: Update | None,
+        change: Update | None,
         lanes: Array | None,
     ) -> None:
         """`st.async` and `red.async`: the bytes land later, and the destination's mbarrier counts them."""
@@ -780,10 +785,10 @@ class Engine:
             operation = machine.order.issue(by.row, by.pc, lane, unit.use(local, by, "st.async").channel)
             if machine.races:
                 order, shadow = machine.order, machine.shared_shadow
-                scope = None if update is None else Scope.CLUSTER
+                scope = None if change is None else Scope.CLUSTER
                 order.async_access(operation, shadow, target, access.size, write=True, generic=True, atomic=scope)
             words = [each[index, lane : lane + 1].copy() for each in values]
-            land = self._landing(unit, local, by, operation, access, int(target[0]), words, update)
+            land = self._landing(unit, local, by, operation, access, int(target[0]), words, change)
             machine.bytes_moved["remote store"] += access.size
             if address >> RANK_SHIFT != int(machine.rank[g.rows[index], 0]):
                 machine.counts.remote_bytes += access.size
@@ -798,7 +803,7 @@ class Engine:
         access: Access,
         start: int,
         words: list[Array],
-        update: Update | None,
+        change: Update | None,
     ) -> Callable[[], None]:
         memory = self.machine.shared.bytes
 
@@ -806,7 +811,7 @@ class Engine:
             for each, word in enumerate(words):
                 cell = slice((start >> SHIFT[access.width]) + each, (start >> SHIFT[access.width]) + each + 1)
                 view = memory.view[access.width]
-                view[cell] = word if update is None else update(view[cell].copy(), word, None)
+                view[cell] = word if change is None else change(view[cell].copy(), word, None)
             memory.written[start : start + access.size] = 1
             unit.complete_tx(local, access.size, by, operation)
             self.wake()
@@ -816,11 +821,18 @@ class Engine:
     # --- places -------------------------------------------------------------------------------------------------
 
     def _read_and_write(
-        self, operation: AsyncOperation, source: Any, taken: Array, target: Any, given: Array, chunk: int
+        self,
+        operation: AsyncOperation,
+        source: Any,
+        taken: Array,
+        target: Any,
+        given: Array,
+        chunk: int,
+        atomic: Scope | None = None,
     ) -> None:
         if self.machine.races:
             self.machine.order.async_access(operation, source, taken, chunk, write=False)
-            self.machine.order.async_access(operation, target, given, chunk, write=True)
+            self.machine.order.async_access(operation, target, given, chunk, write=True, atomic=atomic)
 
     def shared_offsets(self, g: Group, index: int, lane: int, site: int, slot: int, places: Array, chunk: int) -> Array:
         shared = self.machine.shared
@@ -982,6 +994,14 @@ def _pieces_of(data: Array, offsets: Array, chunk: int) -> Array:
 
 def _pieces(memory: Bytes, offsets: Array, chunk: int) -> Array:
     return _pieces_of(memory.data, offsets, chunk)
+
+
+def _changed(change: tuple[int, Update], old: Array, values: Array) -> Array:
+    """What a reduction makes of bytes in memory and the bytes of a copy."""
+    width, function = change
+    kind = UNSIGNED[width]
+    found: Array = function(old.view(kind), values.view(kind), None).view(np.uint8)
+    return found
 
 
 def _put(memory: Bytes, offsets: Array, values: Array) -> None:

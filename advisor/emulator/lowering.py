@@ -556,9 +556,14 @@ def cvta(emitter: Emitter, index: int, instruction: Instruction) -> None:
 def isspacep(emitter: Emitter, index: int, instruction: Instruction) -> None:
     emitter.only(instruction, set(_WINDOWS), "shared::cta", "shared::cluster")
     space = instruction.qualifiers[0].split("::")[0]
-    address = emitter.array(emitter.source(instruction.operands[1], "u64"))
+    address = emitter.fresh()
+    emitter.emit(f"{address} = {emitter.array(emitter.source(instruction.operands[1], 'u64'))}")
     if _WINDOWS[space]:
         text = f"({address} >> np.uint64(33)) == np.uint64({_WINDOWS[space] >> 33})"
     else:
-        text = f"{address} >= np.uint64({GLOBAL_BASE})"
+        constants = [each for each in emitter.program.global_variables if each.space == "const"]
+        starts = [(f"M.addresses[{each.name!r}]", each.bytes) for each in constants]
+        ranges = [f"({address} - {start} < np.uint64({size}))" for start, size in starts]
+        constant = " | ".join(ranges) or "full((n, 32), False)"
+        text = f"({address} >= np.uint64({GLOBAL_BASE})) & ~({constant})" if space == "global" else constant
     emitter.define(instruction.operands[0], Value(text, 1), instruction)

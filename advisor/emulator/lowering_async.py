@@ -10,7 +10,7 @@ from advisor.emulator.engine import Bulk, Multiply, TensorCopy
 from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_memory import HINTS
 from advisor.emulator.memory import SHARED_WINDOW
-from advisor.emulator.ptx.ir import Address, Immediate, Instruction, Operand, Register, Sink, Vector
+from advisor.emulator.ptx.ir import TYPE_BITS, Address, Immediate, Instruction, Operand, Register, Sink, Vector
 from advisor.emulator.shared_operand import Major
 
 _ORDER = frozenset({"release", "acquire", "relaxed", "cta", "cluster"})
@@ -172,8 +172,15 @@ def tensor_map(emitter: Emitter, index: int, instruction: Instruction) -> None:
 
 def _bulk_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     known = "async bulk global mbarrier::complete_tx::bytes bulk_group multicast::cluster"
-    emitter.only(instruction, frozenset(known.split()), _SHARED, HINTS)
     qualifiers = instruction.qualifiers
+    change = None
+    if "reduce" in qualifiers:
+        emitter.only(instruction, frozenset(known.split()), _SHARED, HINTS, "reduce", set(_REDUCTIONS), qualifiers[-1])
+        operation = next(each for each in qualifiers if each in _REDUCTIONS)
+        function = lowering_memory.update_of(emitter, operation, qualifiers[-1])
+        change = (TYPE_BITS[qualifiers[-1]] // 8, function)
+    else:
+        emitter.only(instruction, frozenset(known.split()), _SHARED, HINTS)
     operands = list(instruction.operands)
     if "L2::cache_hint" in qualifiers:
         operands.pop()
@@ -182,7 +189,9 @@ def _bulk_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     to, source = operands[:2]
     assert isinstance(to, Address)
     assert isinstance(source, Address)
-    form = emitter.program.constant(Bulk(index, to_space, from_space, spaces[0] == "shared::cluster"), "bulk", index)
+    form = emitter.program.constant(
+        Bulk(index, to_space, from_space, spaces[0] == "shared::cluster", change), "bulk", index
+    )
     places = [
         emitter.address(each, 64 if space == "global" else 32) for each, space in ((to, to_space), (source, from_space))
     ]

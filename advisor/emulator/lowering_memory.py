@@ -6,14 +6,12 @@ hands it to the machine with the addresses and the lanes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from advisor.emulator import numbers
 from advisor.emulator.lowering import Emitter, Value, handles
-from advisor.emulator.memory import Array, Update
+from advisor.emulator.memory import Update
 from advisor.emulator.ptx.ir import TYPE_BITS, Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+from advisor.emulator.updates import OPERATIONS, update
 
 SPACES = frozenset({"global", "shared", "shared::cta", "shared::cluster", "local", "param", "const"})
 STRENGTHS = frozenset({"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"})
@@ -147,79 +145,39 @@ def store(emitter: Emitter, index: int, instruction: Instruction) -> None:
 
 def _remote_store(emitter: Emitter, index: int, instruction: Instruction) -> None:
     """`st.async` and `red.async`: into the shared memory of a CTA of the cluster, whose mbarrier counts the bytes."""
-    others = {"async", "mbarrier::complete_tx::bytes", *_OPERATIONS}
+    others = {"async", "mbarrier::complete_tx::bytes", *OPERATIONS}
     access = access_of(emitter, index, instruction, others)
     if access.space != "shared":
         emitter.refuse("only the form into shared::cluster is executed")
-    operation = next((each for each in instruction.qualifiers if each in _OPERATIONS), "")
+    operation = next((each for each in instruction.qualifiers if each in OPERATIONS), "")
     kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)
     address, source, barrier = instruction.operands
     assert isinstance(address, Address)
     assert isinstance(barrier, Address)
     lanes = emitter.lanes(instruction)
     constant = emitter.program.constant(access, "access", index)
-    update = "None"
+    change = "None"
     if instruction.opcode == "red":
-        update = emitter.program.constant(update_of(emitter, operation, kind), "update", operation, kind)
+        change = emitter.program.constant(update_of(emitter, operation, kind), "update", operation, kind)
     values = [
         emitter.array(emitter.source(each, f"b{8 * access.width}"))
         for each in elements_of(emitter, source, access.count)
     ]
     places = f"{emitter.address(address, 32)}, {emitter.address(barrier, 32)}"
-    emitter.emit(f"M.engine.remote_store(g, {constant}, {places}, [{', '.join(values)}], {update}, {lanes})")
+    emitter.emit(f"M.engine.remote_store(g, {constant}, {places}, [{', '.join(values)}], {change}, {lanes})")
 
 
 # --- atomics ----------------------------------------------------------------------------------------------------------
 
-_OPERATIONS = ("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
 _VECTOR_ATOMICS = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32"})  # PTX ISA, atom and red: .v2, .v4, .v8
-
-
-def _compare_and_swap(old: Array, b: Array, c: Array | None) -> Array:
-    assert c is not None
-    result: Array = np.where(old == b, c, old)
-    return result
-
-
-def _exchange(old: Array, b: Array, c: Array | None) -> Array:
-    return b
-
-
-def _increment(old: Array, b: Array, c: Array | None) -> Array:
-    result: Array = np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
-    return result
-
-
-def _decrement(old: Array, b: Array, c: Array | None) -> Array:
-    return np.where((old == 0) | (old > b), b, old - old.dtype.type(1))
-
-
-_UPDATES: dict[str, Update] = {
-    "cas": _compare_and_swap,
-    "exch": _exchange,
-    "inc": _increment,
-    "dec": _decrement,
-}
 
 
 def update_of(emitter: Emitter, operation: str, kind: str) -> Update:
     """What an atomic operation does to one location."""
-    if operation in _UPDATES:
-        return _UPDATES[operation]
-    bits = TYPE_BITS[kind]
-    spelled = f"{operation}.{f'b{bits}' if operation in ('and', 'or', 'xor') else kind}"
-    if operation == "add" and kind in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"):
-        spelled = f"add.rn.{kind}"
-    found = numbers.operation(spelled, 1, 2)
+    found = update(operation, kind)
     if found is None:
-        emitter.refuse(f"no {spelled} to update memory with")
-    function = found.function
-
-    def update(old: Array, b: Array, c: Array | None) -> Array:
-        result: Array = function(old, b)
-        return result
-
-    return update
+        emitter.refuse(f"no {operation} of {kind} to update memory with")
+    return found
 
 
 @handles("atom", "red")
@@ -227,8 +185,8 @@ def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if instruction.has("async"):
         _remote_store(emitter, index, instruction)
         return
-    access = access_of(emitter, index, instruction, set(_OPERATIONS))
-    operation = next((each for each in instruction.qualifiers if each in _OPERATIONS), "")
+    access = access_of(emitter, index, instruction, set(OPERATIONS))
+    operation = next((each for each in instruction.qualifiers if each in OPERATIONS), "")
     kind = next(each for each in reversed(instruction.qualifiers) if each in _TYPES)
     operands = list(instruction.operands)
     to = operands.pop(0) if instruction.opcode == "atom" else None
@@ -236,11 +194,14 @@ def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
     assert isinstance(address, Address)
     if not operation:
         emitter.refuse("no operation is named")
+    if kind == "b128":
+        access = replace(access, width=16, count=1)
     if access.count > 1 and (access.space != "global" or kind not in _VECTOR_ATOMICS or access.size > 16):
         emitter.refuse("vectors of atomics exist for floating-point types of global memory, up to 16 bytes")
     lanes = emitter.lanes(instruction)
     constant = emitter.program.constant(access, "access", index)
-    update = emitter.program.constant(update_of(emitter, operation, kind), "update", operation, kind)
+    changes = {"shared": update_of(emitter, operation, kind), "global": update(operation, kind, flushed=True)}
+    change = emitter.program.constant(changes, "updates", operation, kind)
     b = [
         emitter.array(emitter.source(each, f"b{8 * access.width}"))
         for each in elements_of(emitter, operands[0], access.count)
@@ -248,7 +209,7 @@ def atomic(emitter: Emitter, index: int, instruction: Instruction) -> None:
     c = emitter.array(emitter.source(operands[1], f"b{8 * access.width}")) if operation == "cas" else "None"
     text = address_text(emitter, access, address)
     results = [emitter.fresh() for _ in range(access.count)]
-    emitter.emit(f"{', '.join(results)}, = M.atomic(g, {constant}, {text}, {update}, [{', '.join(b)}], {c}, {lanes})")
+    emitter.emit(f"{', '.join(results)}, = M.atomic(g, {constant}, {text}, {change}, [{', '.join(b)}], {c}, {lanes})")
     if to is not None:
         for element, result in zip(elements_of(emitter, to, access.count), results, strict=True):
             emitter.define(element, Value(result, 8 * access.width), instruction, signed=kind[0] == "s")
@@ -277,6 +238,14 @@ def hint(emitter: Emitter, index: int, instruction: Instruction) -> None:
     emitter.only(instruction, frozenset(_HINTED.split()))
 
 
+@handles("createpolicy")
+def cache_policy(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    """A cache policy is an opaque operand of hints."""
+    known = "fractional range cvt L2 L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged global b64"
+    emitter.only(instruction, frozenset(known.split()))
+    emitter.define(instruction.operands[0], emitter.constant(0, 64), instruction)
+
+
 # --- asynchronous copies of single threads ----------------------------------------------------------------------------
 
 
@@ -287,8 +256,11 @@ def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if instruction.has("commit_group"):
         emitter.emit(f"M.async_commit(g, {emitter.lanes(instruction)})")
         return
-    if instruction.has("wait_group") or instruction.has("wait_all"):
-        keep = emitter.source(instruction.operands[0], "u32").text if instruction.has("wait_group") else "0"
+    if instruction.has("wait_all"):
+        emitter.emit(f"M.land_copies(g, {emitter.lanes(instruction)})")
+        return
+    if instruction.has("wait_group"):
+        keep = emitter.source(instruction.operands[0], "u32").text
         emitter.emit(f"M.async_wait(g, {index}, {keep}, {emitter.lanes(instruction)})")
         return
     emitter.only(instruction, "async", "ca", "cg", SPACES, HINTS)

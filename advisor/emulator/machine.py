@@ -8,7 +8,7 @@ and so on are called from the blocks' functions with the group, the instruction'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,6 +47,7 @@ from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, 
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.tcgen05 import Tcgen05
+from advisor.emulator.wide import B128
 from advisor.emulator.world import Cluster, World, warn_uncoalesced
 
 Array = NDArray[Any]
@@ -496,17 +497,26 @@ class Machine:
     # --- atomics ------------------------------------------------------------------------------------------------
 
     def atomic(
-        self, g: Group, a: Access, address: Array, update: Update, b: list[Array], c: Array | None, mask: Array | None
+        self,
+        g: Group,
+        a: Access,
+        address: Array,
+        updates: Mapping[str, Update],
+        b: list[Array],
+        c: Array | None,
+        mask: Array | None,
     ) -> list[Array]:
-        """The old values of each element. Of a vector, each element is updated by itself (PTX ISA, atom)."""
+        """The old values of each element. Of a vector, each element is updated by itself (PTX ISA, atom). `updates` is
+        by state space: what an operation does to subnormal numbers depends on it."""
+        kind = B128 if a.width == 16 else UNSIGNED[a.width]
         if a.space == "generic":
-            result = np.zeros(address.shape, UNSIGNED[a.width])
+            result = np.zeros(address.shape, kind)
             for space, place, lanes in self._windows(address, mask):
-                (part,) = self.atomic(g, _in_space(a, space), place, update, b, c, lanes)
+                (part,) = self.atomic(g, _in_space(a, space), place, updates, b, c, lanes)
                 result = part if lanes is None else np.where(lanes, part, result)
             return [result]
         if mask is not None and not np.count_nonzero(mask):
-            return [np.zeros(address.shape, UNSIGNED[a.width])] * a.count
+            return [np.zeros(address.shape, kind)] * a.count
         try:
             if a.space == "shared":
                 memory, shadow = self.shared.bytes, self.shared_shadow
@@ -514,10 +524,11 @@ class Machine:
             else:
                 memory, shadow = self.globals.bytes, self.global_shadow
                 offset = self.globals.offsets(address, a.size, mask, a.site)[0]
-            gather(memory, offset, a.width, a.count, mask, True)
+            gather(memory, offset, min(a.width, 8), a.size // min(a.width, 8), mask, True)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
         self._seen(g, a, shadow, offset, mask, reads=True, atomic=True)
+        update = updates[a.space]
         return [atomic(memory, offset + i * a.width, a.width, update, each, c, mask) for i, each in enumerate(b)]
 
     # --- order --------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.emulator.wide import B128
+
 Array = NDArray[Any]
 
 SHARED_WINDOW = 1 << 33
@@ -68,6 +70,7 @@ class Bytes:
         size = -(-size // 16) * 16
         self.data = np.zeros(size, np.uint8)
         self.view: dict[int, Array] = {width: self.data.view(kind) for width, kind in UNSIGNED.items()}
+        self.view[16] = self.data.view(B128)
         self.written = np.zeros(size if shadow else 0, np.uint8)
         self.marks: dict[int, Array] = {width: self.written.view(kind) for width, kind in UNSIGNED.items()}
         self.steps: Array | None = None  # with `count_writes`: by how much the count of writes rises at each byte

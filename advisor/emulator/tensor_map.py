@@ -428,14 +428,43 @@ class TensorMap:
         )
 
     def fill_bytes(self, count: int) -> npt.NDArray[np.uint8]:
-        """What the elements outside the tensor hold after a load: zeros, or the special NaN with all bits set but the
-        sign (PTX ISA 5.5.3.3 names it OOB-NaN and leaves its bits open)."""
+        """What the elements outside the tensor hold after a load: zeros, or for every type the 16 bits 0x7ff7 over and
+        over, as an H200 gives them (PTX ISA 5.5.3.3 names it OOB-NaN and leaves its bits open)."""
         if self.fill is Fill.ZERO:
             return np.zeros(count, np.uint8)
-        width = self.dtype.bits // 8
-        pattern = np.full(width, 0xFF, np.uint8)
-        pattern[-1] = 0x7F
-        return np.tile(pattern, -(-count // width))[:count]
+        return np.resize(np.array([0xF7, 0x7F], np.uint8), count)
+
+    def loaded(self, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Bytes of the tensor as a load writes them: the tf32 types round to nearest even, subnormal numbers as well,
+        and have one NaN, as an H200 does it; the others copy, FLOAT32_FTZ too."""
+        if self.dtype not in (DataType.TFLOAT32, DataType.TFLOAT32_FTZ):
+            return values
+        words = values.view(np.uint32)
+        magnitude, infinity = words & np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
+        half = np.uint32(0xFFF) + ((words >> np.uint32(13)) & np.uint32(1))
+        rounded = (words + half) & np.uint32(0xFFFFE000)
+        found = np.where(magnitude < infinity, rounded, np.where(magnitude == infinity, words, np.uint32(0x7FFFE000)))
+        return found.view(np.uint8)
+
+    def copy_violations(self, coordinates: Sequence[int], smem_address: int, *, store: bool = False) -> list[str]:
+        """What cp.async.bulk.tensor must not do with this map: shared memory on 128 bytes (PTX ISA 5.5.7), .s32
+        coordinates, and what an H200 stops at: a first coordinate off a multiple of 16 bytes, in or out of bounds; a
+        store that starts before the tensor; rows of a box that do not fill the swizzle's width, which take that width
+        in shared memory all the same."""
+        broken = []
+        if smem_address % SMEM_ALIGN:
+            broken.append(f"the shared memory address {smem_address:#x} is no multiple of {SMEM_ALIGN}")
+        if any(not -(2**31) <= each < 2**31 for each in coordinates):
+            broken.append("a coordinate does not fit 32 bits")
+        if coordinates[0] * self.dtype.bits % 128:
+            bytes_ = coordinates[0] * self.dtype.bits / 8
+            broken.append(f"the first coordinate {coordinates[0]} is {bytes_:g} bytes into the row, no multiple of 16")
+        if store and min(coordinates) < 0:
+            broken.append(f"a store at {list(coordinates)}: its coordinates must not be negative")
+        span = SPAN.get(self.swizzle)
+        if span is not None and self.interleave is Interleave.NONE and self.row_bytes != span:
+            broken.append(f"a box row has {self.row_bytes} bytes under a swizzle of {span}: it would take {span}")
+        return broken
 
     # --- tensormap.replace --------------------------------------------------------------------------------------------
 
@@ -536,13 +565,3 @@ def encode(param: TensorMapParam | ElementMapParam, address: int) -> TensorMap:
         ],
         {"zero": Fill.ZERO, "nan": Fill.NAN}[param.oob_fill],
     ).check(param.name)
-
-
-def transfer_violations(coordinates: Sequence[int], smem_address: int) -> list[str]:
-    """What a tensor copy must not do: cp.async.bulk.tensor takes shared memory on 128 bytes and .s32 coordinates."""
-    broken = []
-    if smem_address % SMEM_ALIGN:
-        broken.append(f"the shared memory address {smem_address:#x} is no multiple of {SMEM_ALIGN}")
-    if any(not -(2**31) <= each < 2**31 for each in coordinates):
-        broken.append("a coordinate does not fit 32 bits")
-    return broken

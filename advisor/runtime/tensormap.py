@@ -49,7 +49,8 @@ def encode(api: Api, param: TensorMapParam | ElementMapParam, address: int) -> b
             param.rank,
             raw.CUdeviceptr(address),
             [raw.cuuint64_t(each) for each in arguments["global_dim"]],
-            [raw.cuuint64_t(each) for each in arguments["global_stride_bytes"]],
+            # A map of rank 1 has no stride, and the encoder refuses a null pointer for none.
+            [raw.cuuint64_t(each) for each in arguments["global_stride_bytes"] or [0]],
             [raw.cuuint32_t(each) for each in arguments["box_dim"]],
             [raw.cuuint32_t(each) for each in arguments["element_strides"]],
             api.enum("CUtensorMapInterleave", f"CU_TENSOR_MAP_INTERLEAVE_{_INTERLEAVE[param.interleave]}"),

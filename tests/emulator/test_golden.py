@@ -17,8 +17,10 @@ from advisor.emulator import mma, wgmma
 from advisor.emulator.formats import Bits
 from advisor.emulator.mma import Accumulation, Numerics, Product, multiply_add
 from advisor.emulator.ptx.parser import parse
+from advisor.records.launch import BytesParam
 from advisor.runtime import Device
 from advisor.runtime.driver import Api, initialise
+from advisor.runtime.tensormap import TENSOR_MAP_BYTES
 from tests.emulator.exact import f32
 from tests.emulator.golden.cases import ELEMENTS, Bound, all_cases, is_edge
 from tests.emulator.golden.compare import KEY_CHIP, beyond, differences, fingerprint, key
@@ -46,7 +48,8 @@ def test_there_are_at_least_200_cases_of_every_family() -> None:
     assert len(names) >= 200
     assert len(set(names)) == len(names)
     matrices = ("mma.sync.", "ldmatrix.", "stmatrix.", "movmatrix.", "wgmma/")
-    for family in ("fma.", "cvt.", "setp.", "lop3.", "shfl.", "vote.", "match.", "redux.", "atom.", *matrices):
+    memory = ("ld.", "st.", "atom.", "red.", "cp.async.", "cp.reduce.", "mbarrier.", "tensormap.", "bar", "mapa.")
+    for family in ("fma.", "cvt.", "setp.", "lop3.", "shfl.", "vote.", "match.", "redux.", *memory, *matrices):
         assert any(each.startswith(family) for each in names), family
 
 
@@ -70,7 +73,8 @@ def test_a_launch_passes_the_buffers_in_the_order_of_the_parameters() -> None:
     for case in CASES:
         launch = resolved(case)
         assert [each.name for each in launch.params] == case.parameters
-        declared = [line.split()[-1].rstrip(",") for line in case.ptx.splitlines() if line.strip().startswith(".param")]
+        lines = [line.strip() for line in case.ptx.splitlines()]
+        declared = [each.split()[-1].rstrip(",").split("[")[0] for each in lines if each.startswith(".param")]
         assert declared == case.parameters
         assert launch.block[0] * launch.grid_blocks[0] >= 32
 
@@ -83,9 +87,12 @@ def test_the_program_brings_back_what_a_chip_computes() -> None:
 
     def launched(values: list[bytes], config: object) -> None:
         case = next(waiting)
-        addresses = dict(zip(case.parameters, (int.from_bytes(each, "little") for each in values), strict=True))
+        pointers = [int.from_bytes(each, "little") for each in values if len(each) == 8]
+        addresses = dict(zip((*case.inputs, *case.outputs), pointers, strict=False))
         for name, array in case.inputs.items():
             assert ctypes.string_at(addresses[name], array.nbytes) == array.tobytes(), case.name
+        for each, bytes_ in zip(case.extra, values[len(addresses) :], strict=True):
+            assert len(bytes_) == (len(each.value) // 2 if isinstance(each, BytesParam) else TENSOR_MAP_BYTES)
         for name, array in case.expected().items():
             data = array ^ array.dtype.type(case.name == "brev.b32")
             ctypes.memmove(addresses[name], data.tobytes(), data.nbytes)
@@ -93,7 +100,8 @@ def test_the_program_brings_back_what_a_chip_computes() -> None:
     driver.kernels["kernel"] = launched
     wrong = []
     for case in CASES:
-        driver.parameter_sizes = [8] * len(case.parameters)
+        sizes = [len(each.value) // 2 if isinstance(each, BytesParam) else TENSOR_MAP_BYTES for each in case.extra]
+        driver.parameter_sizes = [8] * (len(case.inputs) + len(case.outputs)) + sizes
         found = run_case(device, case)
         if any((found[name] != wanted).any() for name, wanted in case.expected().items()):
             wrong.append(case.name)

@@ -20,7 +20,6 @@ from advisor.emulator.tensor_map import (
     Transfer,
     encode,
     swizzled,
-    transfer_violations,
 )
 from advisor.errors import InputError
 from advisor.records.launch import ElementMapParam, TensorMapParam
@@ -282,10 +281,20 @@ def test_packed_values_get_their_gaps() -> None:
     assert PACKED.tx_bytes == 128 * 4
 
 
-def test_addresses_of_a_copy() -> None:
-    assert transfer_violations([0, -5], 256) == []
-    assert "multiple of 128" in transfer_violations([0], 64)[0]
-    assert "32 bits" in transfer_violations([2**31], 128)[0]
+def test_what_a_copy_must_not_do() -> None:
+    def broken(coordinates: list[int], address: int = 256, *, store: bool = False, **changes: object) -> str:
+        return "; ".join(replace(PLAIN, **changes).copy_violations(coordinates, address, store=store))
+
+    step = 128 // PLAIN.dtype.bits
+    assert broken([0, -5]) == ""
+    assert broken([-step, 3]) == ""
+    assert "multiple of 128" in broken([0, 0], 64)
+    assert "32 bits" in broken([2**31, 0])
+    assert "multiple of 16" in broken([step + 1, 0])
+    assert "multiple of 16" in broken([-1, 0])
+    assert "negative" in broken([0, -1], store=True)
+    assert "swizzle of 128" in broken([0, 0], box=(step, 4), swizzle=Swizzle.B128)
+    assert broken([0, 0], box=(8 * step, 4), swizzle=Swizzle.B128) == ""
 
 
 # --- tensormap.replace ---------------------------------------------------------------------------------------------

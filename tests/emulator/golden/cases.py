@@ -20,6 +20,9 @@ from advisor.emulator.operation import WIDTH, unsigned
 from advisor.emulator.shared_operand import Major, read_operand
 from advisor.emulator.wgmma import Descriptor, WarpgroupMma, warpgroup_mma
 from tests.emulator.exact import tricky_f32
+from tests.emulator.golden.barriers import barrier_cases
+from tests.emulator.golden.copies import copy_cases
+from tests.emulator.golden.memory import memory_cases
 from tests.emulator.golden.text import HEADER as HEADER
 from tests.emulator.golden.text import Arrays, Bound, Case, Writer, seed_of
 from tests.emulator.golden.warps import warp_cases
@@ -231,6 +234,34 @@ SCALAR_OPCODES = (
     "cvt.sat.s8.s32", "cvt.sat.u8.s32", "cvt.sat.u16.u32", "cvt.sat.s32.s64",
     "cvt.pack.sat.u8.s32.b32", "cvt.pack.sat.s16.s32",
     "testp.normal.f32", "testp.subnormal.f32", "testp.finite.f64",
+    # what Triton writes beside these
+    *(f"{root}.rn.ftz.f32" for root in ("add", "sub", "mul")), "sub.ftz.f32", "sub.rn.f32", "abs.ftz.f16",
+    "neg.ftz.f16x2",
+    *(f"cvt.{rounding}.ftz.{kind}.f32" for rounding in ("rni", "rzi", "rmi", "rpi") for kind in ("f32", "s32", "u32")
+      if (rounding, kind) != ("rzi", "s32")),
+    *(f"setp.{name}.f32" for name in ("leu", "geu")), *(f"setp.{name}.ftz.f32" for name in ("eq", "lt", "ge", "neu",
+    "geu", "nan")),
+    *(f"setp.{name}.{kind}" for name in ("eq", "ne", "le", "gt", "ge", "equ", "ltu", "nan") for kind in ("f16", "bf16",
+    "f64")),
+    *(f"{root}.{rounding}.f64" for root in ("add", "mul", "sub") for rounding in ("rn", "rz")), "sub.f64", "abs.f64",
+    "min.ftz.NaN.f32", "max.ftz.NaN.f32", "min.NaN.bf16", "max.NaN.f16", "min.NaN.bf16x2", "max.NaN.f16x2",
+    "min.ftz.f16x2",
+    "sqrt.rn.ftz.f32", "rcp.rn.ftz.f32", "rcp.rn.f64", "cvt.rn.bf16.f64", "cvt.ftz.f64.f32", "cvt.rn.ftz.f32.f64",
+    "cvt.ftz.f32.f16",
+    "cvt.rzi.u32.f64", "cvt.rzi.u64.f64", "cvt.rzi.s16.f16", "cvt.rn.f16.u16", "cvt.rn.f16.s64", "cvt.rn.bf16.s32",
+    "cvt.rn.bf16.s64",
+    "cvt.rn.f64.s32", "cvt.rn.f64.u64", "cvt.f64.f16", "cvt.rn.f32.u8", "cvt.rn.f32.s16", "cvt.rn.f16.s8",
+    "cvt.rni.f16.f16", "cvt.rzi.bf16.bf16", "cvt.rmi.f64.f64", "cvt.u16.u8", "cvt.s16.s8", "cvt.s16.s32",
+    "cvt.u64.u16", "cvt.s64.s16",
+    "cvt.u16.u64", "cvt.u8.u32", "cvt.s8.s32", "cvt.u8.u16", "cvt.s64.s8", "cvt.u64.u8", "copysign.f64",
+    "ex2.approx.ftz.bf16x2",
+    "tanh.approx.f16x2", "tanh.approx.bf16", "ex2.approx.f16", "selp.s32", "selp.s64", "selp.u16", "selp.s16",
+    "selp.f64", "setp.ltu.and.f32",
+    "setp.ne.or.s32", "setp.ge.xor.u32", "setp.eq.and.u64", "mul.hi.u16", "mul.hi.s16", "mad.lo.u16", "mad.hi.u32",
+    "mad.hi.s32",
+    "mad24.lo.u32", "max.relu.s32", "min.relu.s32", "prmt.b32.b4e", "prmt.b32.rc8", "prmt.b32.ecl", "prmt.b32.ecr",
+    "dp4a.s32.u32",
+    "dp4a.u32.s32", "dp2a.hi.u32.u32", "cnot.b16",
 )  # fmt: skip
 
 
@@ -532,6 +563,22 @@ def _warpgroup_cases() -> list[Case]:
     cases += [warpgroup_product("m64n32k32.satfinite.s32.s8.s8"), warpgroup_product("m64n16k256.s32.b1.b1.and.popc")]
     for shape in ("k16.f32.bf16.bf16", "k16.f16.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e4m3.e4m3", "k32.s32.s8.s8"):
         cases.append(warpgroup_product(f"m64n64{shape}", a_in_registers=True))
+    cases += [warpgroup_product(f"m64n{n}k8.f32.tf32.tf32") for n in (8, 16)] + [
+        warpgroup_product("m64n8k16.f32.f16.f16")
+    ]
+    cases += [warpgroup_product(f"m64n{n}k16.f16.f16.f16") for n in (16, 128)]
+    cases += [warpgroup_product(f"m64n{n}k32.f32.{kind}.{kind}") for kind, sizes in (("e4m3", (8, 16)), ("e5m2", (16,
+    32, 128, 256)))
+              for n in sizes]  # fmt: skip
+    cases += [warpgroup_product(f"m64n{n}k32.s32.s8.s8") for n in (8, 16, 32, 128, 256)]
+    for shape in (
+        "n128k16.f32.f16.f16",
+        "n128k16.f32.bf16.bf16",
+        "n32k16.f32.f16.f16",
+        "n16k16.f32.bf16.bf16",
+        "n128k8.f32.tf32.tf32",
+    ):
+        cases.append(warpgroup_product(f"m64{shape}", a_in_registers=True))
     cases.append(warpgroup_product("m64n64k16.f32.bf16.bf16", accumulate=False))
     cases.append(warpgroup_product("m64n64k16.f32.bf16.bf16", scales=(-1, 1)))
     cases.append(warpgroup_product("m64n64k16.f32.f16.f16", scales=(-1, -1)))
@@ -549,5 +596,10 @@ def all_cases() -> tuple[Case, ...]:
         (r, c, t) for r in ("ldmatrix", "stmatrix") for c in (1, 2, 4) for t in ("", ".trans")
     ):
         cases.append(matrix_move(f"{root}.sync.aligned.m8n8.x{count}{transpose}.shared.b16", count))
+    for root, count, transpose in (
+        (r, c, t) for r in ("ldmatrix", "stmatrix") for c in (1, 2, 4) for t in ("", ".trans")
+    ):
+        cases.append(matrix_move(f"{root}.sync.aligned.m8n8.x{count}{transpose}.shared::cta.b16", count))
     cases.append(transpose_case())
-    return (*cases, *_warpgroup_cases(), *warp_cases())
+    cases += [*_warpgroup_cases(), *warp_cases(), *memory_cases(), *copy_cases(), *barrier_cases()]
+    return tuple(cases)

@@ -21,6 +21,8 @@ def fingerprint(case: Case) -> str:
     for name, array in case.inputs.items():
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(array).tobytes())
+    for each in case.extra:
+        digest.update(each.model_dump_json().encode())
     return digest.hexdigest()[:12]
 
 

@@ -29,9 +29,9 @@ def resolved(case: Case) -> ResolvedLaunch:
         target="sm_90a",
         grid_blocks=(case.blocks, 1, 1),
         block=(case.threads, 1, 1),
-        cluster=(1, 1, 1),
+        cluster=(case.cluster, 1, 1),
         dynamic_smem_bytes=0,
-        params=[PtrParam(name=name, buffer=name) for name in case.parameters],
+        params=[PtrParam(name=name, buffer=name) for name in (*case.inputs, *case.outputs)] + list(case.extra),
         buffers={name: BufferInit(shape=[size], dtype="uint8") for name, size in sizes.items()},
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from advisor.emulator.numbers import quiet
+from advisor.records.launch import BytesParam, ElementMapParam, TensorMapParam
 
 Arrays = dict[str, np.ndarray]
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -45,6 +46,8 @@ class Case:
     function: Callable[[Arrays], Arrays]
     bound: Bound = Bound()
     kinds: dict[str, str] = field(default_factory=dict)  # of the outputs, where a bound needs them
+    cluster: int = 1
+    extra: tuple[TensorMapParam | ElementMapParam | BytesParam, ...] = ()  # parameters after the pointers
 
     def expected(self) -> Arrays:
         """What the emulator computes."""
@@ -53,7 +56,7 @@ class Case:
 
     @property
     def parameters(self) -> list[str]:
-        return [*self.inputs, *self.outputs]
+        return [*self.inputs, *self.outputs, *(each.name for each in self.extra)]
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -120,3 +123,45 @@ class Writer:
         parameters = ",\n".join(f"    .param .u64 {each}" for each in self.parameters)
         body = "\n".join([*declared, *([self.shared] if self.shared else []), *self.lines, "    ret;"])
         return f"{HEADER}.visible .entry kernel(\n{parameters}\n)\n{{\n{body}\n}}\n"
+
+
+_REGISTERS = ".reg .pred %p<16>; .reg .b16 %h<32>; .reg .b32 %r<96>; .reg .b64 %d<48>; .reg .b128 %q<4>;"
+
+
+def assembled(
+    pointers: Sequence[str],
+    body: Sequence[str],
+    *,
+    extra: Sequence[TensorMapParam | ElementMapParam | BytesParam] = (),
+    shared_bytes: int = 0,
+    module: str = "",
+    directives: str = "",
+) -> str:
+    """A kernel around `body`, for cases of memory and of synchronisation.
+
+    A pointer `in` is in %in; of an extra parameter `map` %map is the generic address. %t is the thread in its CTA, %g
+    the thread in the grid, %cta the CTA. `tile` is shared memory on 1024 bytes, %base its address; registers %p, %h,
+    %r, %d and %q are free.
+    """
+    sizes = [len(each.value) // 2 if isinstance(each, BytesParam) else 128 for each in extra]
+    declared = [f"    .param .u64 {each}" for each in pointers]
+    declared += [f"    .param .align 64 .b8 {each.name}[{size}]" for each, size in zip(extra, sizes, strict=True)]
+    lines = [_REGISTERS, ".reg .b32 %t, %g, %base, %cta;"]
+    if shared_bytes:
+        lines.append(f".shared .align 1024 .b8 tile[{shared_bytes}];")
+    for each in pointers:
+        lines += [f".reg .b64 %{each};", f"ld.param.u64 %{each}, [{each}];", f"cvta.to.global.u64 %{each}, %{each};"]
+    for each in extra:
+        lines += [f".reg .b64 %{each.name};", f"mov.b64 %{each.name}, {each.name};"]
+        lines += [f"cvta.param.u64 %{each.name}, %{each.name};"]
+    lines += ["mov.u32 %t, %tid.x;", "mov.u32 %cta, %ctaid.x;", "mov.u32 %g, %ntid.x;", "mad.lo.u32 %g, %cta, %g, %t;"]
+    if shared_bytes:
+        lines.append("mov.u32 %base, tile;")
+    text = "\n".join(f"    {line}" for line in [*lines, *body, "ret;"])
+    parameters = ",\n".join(declared)
+    return f"{HEADER}{module}.visible .entry kernel(\n{parameters}\n)\n{directives}{{\n{text}\n}}\n"
+
+
+def at(pointer: str, size: int, to: str = "%d0", index: str = "%g") -> str:
+    """`to` = pointer + index * size."""
+    return f"mad.wide.u32 {to}, {index}, {size}, %{pointer};"

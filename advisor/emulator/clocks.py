@@ -226,14 +226,17 @@ class Clocks:
         """A release pattern's write: st.release, atom.release, mbarrier.arrive, the arrival at a barrier.
 
         A relaxed one hands on only what an earlier fence of this thread has released (PTX ISA 8.8, third form of the
-        pattern), and the bare fact that this warp has come so far.
+        pattern), the bare fact that this warp has come so far, and that reads which a synchronisation before it has
+        closed are over: they have returned, and what follows in execution cannot reach back to them.
         """
         cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
         known = self.knowledge(row)
         if sem in (Sem.RELEASE, Sem.ACQ_REL, Sem.SC):
             point.add((cluster, rank, scope), known)
         else:
-            point.add((cluster, rank, scope), known.only(View.STARTED))
+            reached = known.only(View.STARTED, View.READS)
+            reached.clocks[View.READS, self.own[row]] -= 1  # its own reads since then may still be under way
+            point.add((cluster, rank, scope), reached)
             self._release_covered(point, row, scope)
         self._tick(np.array([row]))
 

@@ -682,8 +682,8 @@ class Order(Clocks):
             )
         if known(View.READS):
             return (
-                "a release and an acquire lie between, but their scopes do not include each other's thread",
-                "give both .cluster (or .gpu) scope",
+                "what lies between is relaxed, or its scopes do not include each other's thread",
+                "a release and an acquire, both of .cluster (or .gpu) scope",
             )
         if known(View.STARTED):
             return (

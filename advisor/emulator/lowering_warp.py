@@ -64,9 +64,15 @@ def match(emitter: Emitter, index: int, instruction: Instruction) -> None:
 
 @handles("redux")
 def redux(emitter: Emitter, index: int, instruction: Instruction) -> None:
-    emitter.only(instruction, "sync", "add", "and", "or", "xor", "min", "max", "u32", "s32", "b32")
     to, value, mask = instruction.operands
     active = _members(emitter, index, instruction, mask)
+    if instruction.has("f32"):
+        emitter.only(instruction, "sync", "min", "max", "abs", "NaN", "f32")
+        text = emitter.array(emitter.source(value, "b32"))
+        how = f"{instruction.qualifiers[1]!r}, {instruction.has('abs')}, {instruction.has('NaN')}"
+        emitter.define(to, Value(f"M.reduce_float({how}, {text}, {active})", 32), instruction)
+        return
+    emitter.only(instruction, "sync", "add", "and", "or", "xor", "min", "max", "u32", "s32", "b32")
     operation, kind = instruction.qualifiers[1:3]
     text = emitter.array(emitter.source(value, kind))
     emitter.define(to, Value(f"M.reduce({operation!r}, {kind == 's32'}, {text}, {active})", 32), instruction)

@@ -678,6 +678,7 @@ class Machine:
     match_any = staticmethod(warps.match_any)
     match_all = staticmethod(warps.match_all)
     reduce = staticmethod(warps.reduce)
+    reduce_float = staticmethod(warps.reduce_float)
     elect = staticmethod(warps.elect)
 
     def members(self, g: Group, site: int, named: Array, lanes: Array | None) -> Array | None:

@@ -94,6 +94,22 @@ def reduce(operation: str, signed: bool, value: Array, active: Array | None) -> 
     return np.repeat(result, 32, axis=1).view(np.uint32)
 
 
+def reduce_float(operation: str, absolute: bool, nan: bool, value: Array, active: Array | None) -> Array:
+    """`redux.sync{.abs}{.NaN}.f32`, of values as their bits. NaN is left out, unless `nan`; -0 is below +0."""
+    bits = value & np.uint32(0x7FFFFFFF) if absolute else value
+    is_nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    signed = bits.view(np.int32)
+    ordered = signed ^ ((signed >> 31) & np.int32(0x7FFFFFFF))  # bits in the order of the numbers
+    on = ~is_nan if active is None else active & ~is_nan
+    limits = np.iinfo(np.int32)
+    start = limits.max if operation == "min" else limits.min
+    found = _REDUCE[operation].reduce(ordered, axis=1, keepdims=True, where=on, initial=start, dtype=np.int32)
+    result = (found ^ ((found >> 31) & np.int32(0x7FFFFFFF))).view(np.uint32)
+    some_nan = (is_nan if active is None else is_nan & active).any(axis=1, keepdims=True)
+    result = np.where(some_nan & (nan | ~on.any(axis=1, keepdims=True)), np.uint32(0x7FFFFFFF), result)
+    return np.repeat(result, 32, axis=1)
+
+
 def elect(active: Array | None, rows: int) -> tuple[Array, Array]:
     """The lowest lane of each warp: its number, and true in it."""
     leader = np.zeros((rows, 1), np.int64) if active is None else active.argmax(axis=1)[:, None]

@@ -252,6 +252,22 @@ def test_a_relaxed_arrival_orders_nothing(bench: Bench) -> None:
     assert "relaxed" in race(lambda: bench.read(bench.b))
 
 
+def test_a_relaxed_arrival_says_that_reads_before_a_barrier_are_over(bench: Bench) -> None:
+    relaxed = (Sem.RELAXED, Scope.CLUSTER)
+    bench.read(bench.a)
+    bench.write(bench.a, 512)
+    bench.meet(bench.a, bench.b)
+    bench.hand_over(bench.b, bench.peer, relaxed, ACQUIRE_CLUSTER)
+    bench.write(bench.peer)
+    assert "relaxed" in race(lambda: bench.write(bench.peer, 512))
+
+
+def test_a_relaxed_arrival_says_nothing_of_reads_with_no_barrier_after_them(bench: Bench) -> None:
+    bench.read(bench.a)
+    bench.hand_over(bench.a, bench.peer, (Sem.RELAXED, Scope.CLUSTER), ACQUIRE_CLUSTER)
+    assert "relaxed" in race(lambda: bench.write(bench.peer))
+
+
 def test_a_relaxed_arrival_after_a_fence_does(bench: Bench) -> None:
     bench.write(bench.a)
     bench.order.fence([bench.a], Sem.ACQ_REL, Scope.CTA)

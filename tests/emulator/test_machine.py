@@ -192,6 +192,30 @@ def test_a_kernel_that_may_have_256_registers_gets_255():
     assert run(text, launch(256)).clusters == 1
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "wanted"),
+    [
+        ("max", [1.5, -7.0, 3.0], 3.0),
+        ("min", [1.5, -7.0, 3.0], -7.0),
+        ("max.abs", [1.5, -7.0, 3.0], 7.0),
+        ("min", [0.0, -0.0, 0.0], -0.0),
+        ("max", [-0.0, 0.0, -0.0], 0.0),
+        ("max", [NAN, -2.0, NAN], -2.0),
+        ("max", [NAN, NAN, NAN], NAN),
+        ("min.NaN", [NAN, -2.0, 5.0], NAN),
+        ("min.NaN", [4.0, -2.0, 5.0], -2.0),
+    ],
+)
+def test_reductions_of_floats_over_a_warp(form, values, wanted):
+    body = f"ld.global.u32 %r4, [%d3]; redux.sync.{form}.f32 %r9, %r4, 0xffffffff; {STORE}"
+    given = np.resize(np.array(values, np.float32), 64)
+    bits = 0x7FFFFFFF if np.isnan(wanted) else np.array(wanted, np.float32).view(np.uint32)
+    assert (execute(body, inputs={"IN": given}).typed("OUT") == bits).all()
+
+
 def test_atomics_give_each_thread_its_own_ticket():
     body = """
         atom.global.add.u32 %r9, [%d1], 1; mul.wide.u32 %d5, %r9, 4;

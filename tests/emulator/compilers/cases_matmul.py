@@ -248,7 +248,7 @@ def block_scaled(target: int, kind: str, shape: tuple[int, int, int], tile: tupl
 # --- attention --------------------------------------------------------------------------------------------------------
 
 
-def _attended(q: Any, k: Any, v: Any, scale: float, dtype: str, seen: Any = True) -> tuple[Near, Any]:
+def attended(q: Any, k: Any, v: Any, scale: float, dtype: str, seen: Any = True) -> tuple[Near, Any]:
     """softmax(q k' scale) v over the last two dimensions. Weights are rounded to the type of v before the product."""
     scores = np.where(seen, (real(q) @ real(k).swapaxes(-1, -2)) * scale, -np.inf)
     weights = softmax(scores)
@@ -258,15 +258,23 @@ def _attended(q: Any, k: Any, v: Any, scale: float, dtype: str, seen: Any = True
 
 
 def attention_pointers(
-    target: int, heads: int, count: int, depth: int, *, causal: bool, dtype: str = "float16", **options: Any
+    target: int,
+    heads: int,
+    count: int,
+    depth: int,
+    *,
+    causal: bool,
+    dtype: str = "float16",
+    rows: int = 64,
+    **options: Any,
 ) -> Case:
     q, k, v = (normal((heads, count, depth), dtype, seed) for seed in (1, 2, 3))
     seen = np.tril(np.ones((count, count), bool)) if causal else True
     scale = depth**-0.5
-    near, lse = _attended(q, k, v, scale, dtype, seen)
+    near, lse = attended(q, k, v, scale, dtype, seen)
     return Case(
         kernel="kernels_attention.pointers",
-        grid=(-(-count // 64), heads),
+        grid=(-(-count // rows), heads),
         arguments={
             "q": q,
             "k": k,
@@ -277,7 +285,7 @@ def attention_pointers(
             "scale": scale,
         },
         expected={"out": near, "lse": Near(lse, 1e-5 * (1 + np.abs(lse)))},
-        constants={"BM": 64, "BN": 32, "D": depth, "CAUSAL": causal},
+        constants={"BM": rows, "BN": 32, "D": depth, "CAUSAL": causal},
         options=options,
         target=target,
     )
@@ -295,7 +303,7 @@ def attention_descriptors(
     **options: Any,
 ) -> Case:
     q, k, v = (normal((heads, count, depth), dtype, seed) for seed in (1, 2, 3))
-    near, _ = _attended(q, k, v, depth**-0.5, dtype)
+    near, _ = attended(q, k, v, depth**-0.5, dtype)
     flat = (heads * count, depth)
     return Case(
         kernel="kernels_attention.descriptors",
@@ -321,7 +329,7 @@ def attention_decode(target: int, sequences: int, heads: int, longest: int, dept
     k, v = (normal((sequences, heads, longest, depth), "bfloat16", seed) for seed in (2, 3))
     lengths = integers((sequences,), 1, longest + 1, "int32", 4)
     seen = (np.arange(longest)[None, :] < lengths[:, None])[:, None, None, :]
-    near, _ = _attended(q, k, v, depth**-0.5, "bfloat16", seen)
+    near, _ = attended(q, k, v, depth**-0.5, "bfloat16", seen)
     return Case(
         kernel="kernels_attention.decode",
         grid=(sequences, heads),

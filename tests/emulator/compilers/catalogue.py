@@ -12,11 +12,20 @@ Builder = Callable[[], Case]
 
 @dataclass
 class Catalogue:
-    cases: dict[str, Builder] = field(default_factory=dict)
+    """`slow` holds the names that the quick tier leaves out."""
 
-    def add(self, name: str, build: Builder) -> None:
+    cases: dict[str, Builder] = field(default_factory=dict)
+    slow: set[str] = field(default_factory=set)
+
+    def add(self, name: str, build: Builder, *, slow: bool = False) -> None:
         assert name not in self.cases, f"two cases are named {name}"
         self.cases[name] = build
+        if slow:
+            self.slow.add(name)
+
+    @property
+    def quick(self) -> list[str]:
+        return [name for name in self.cases if name not in self.slow]
 
     def case(self, build: Builder) -> Builder:
         """Adds a function under its own name."""

@@ -68,6 +68,34 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class Gluon:
+    """A constant out of Gluon, made when a kernel is compiled: a layout with its arguments, or a thing by its name."""
+
+    name: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    def make(self) -> Any:
+        from triton.experimental.gluon import language
+        from triton.experimental.gluon.language.nvidia import blackwell
+
+        found = getattr(blackwell, self.name, None) or getattr(language, self.name)
+        return found(**{key: _thawed(each) for key, each in self.arguments}) if self.arguments else found
+
+
+def layout(name: str, **arguments: Any) -> Gluon:
+    """A layout of Gluon. Lists become tuples, so that cases can be compared."""
+    return Gluon(name, tuple((key, _frozen(each)) for key, each in arguments.items()))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value
+
+
+def _thawed(value: Any) -> Any:
+    return [_thawed(each) for each in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
 class Near:
     """What a buffer must hold: `value`, each element within `bound` (absolute, of the same shape or one number)."""
 
@@ -147,7 +175,7 @@ def _compile(
     compiled_function = getattr(importlib.import_module(f"{PACKAGE}.{module}"), function)
     source_type = GluonASTSource if compiled_function.is_gluon() else ASTSource
     defaults = {each.name: each.default for each in compiled_function.params if each.is_constexpr and each.has_default}
-    constexprs = defaults | dict(constants)
+    constexprs = defaults | {name: each.make() if isinstance(each, Gluon) else each for name, each in constants}
     source = source_type(
         fn=compiled_function,
         signature=dict(signature) | dict.fromkeys(constexprs, "constexpr"),

@@ -12,6 +12,7 @@ import pytest
 
 from advisor.emulator import KernelFault, run
 from tests.emulator.compilers.cases_sm90 import SM90
+from tests.emulator.compilers.cases_sm100 import SM100
 from tests.emulator.compilers.harness import Near, check, compile_case, inputs_of, launch_of, needs_triton
 
 pytestmark = needs_triton
@@ -62,16 +63,51 @@ BROKEN = {  # case: what is taken out of its PTX, what takes its place, the repo
     "a multicast to a peer that may not have started": (
         "gluon_multicast_2", r"barrier\.cluster\.(arrive|wait)\S*aligned;", "", "EMU_PEER_NOT_STARTED",
     ),
+    "an accumulator read while its products run": (
+        "sm100 gluon_one_cta",
+        r"mbarrier\.try_wait\.parity\S* (complete), \[%r\d+\], %r\d+;(?=[\s\S]{0,2500}tcgen05\.ld)",
+        r"mov.pred \1, -1;", "EMU_TMEM_BEFORE_COMMIT",
+    ),
+    "tensor memory freed under a load": (
+        "sm100 gluon_one_cta", r"tcgen05\.wait::ld\.sync\.aligned;", "", "EMU_TMEM_FREED_EARLY",
+    ),
+    "a product of what a peer has not stored yet": (
+        "sm100 gluon_a_from_tmem_pair",
+        r"(wait::st\.sync\.aligned;[\s\S]{0,300}?)barrier\.cluster\.arrive\.aligned;[\s\S]{0,200}?"
+        r"barrier\.cluster\.wait\.aligned;", r"\1", "EMU_TMEM_RACE",
+    ),
+    "stores to tensor memory that nobody waits for": (
+        "sm100 gluon_a_from_tmem_pair", r"tcgen05\.wait::st\.sync\.aligned;", "", "EMU_TMEM_NOT_WAITED",
+    ),
+    "bytes of a partner left out": (
+        "sm100 gluon_pair",
+        r"expect_tx\.shared::cluster\.b64 _, (\[%r\d+\]), 20480",
+        r"expect_tx.shared::cluster.b64 _, \1, 20464",
+        "EMU_DEADLOCK",
+    ),
+    "tensor memory never given back": (
+        "sm100 gluon_one_cta", r"@%p\d+ tcgen05\.dealloc.*;", "", "EMU_TMEM_LEAK",
+    ),
+    "a response overwritten while the next reads it": (
+        "sm100 gluon_clc_one_slot",
+        r"(query_cancel\.get_first_ctaid\S+ %r\d+, %rq\d;[\s\S]{0,400}?)fence\.proxy\.async\.shared::cta;",
+        r"\1",
+        "EMU_CLC_SLOT_IN_USE",
+    ),
+    "a request that misses its bytes": (
+        "sm100 gluon_clc", r"(expect_tx\S+ _, \[%r\d+\]), 16;", r"\1, 32;", "EMU_DEADLOCK",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", list(BROKEN))
 def test_a_fault_made_in_a_compilers_output_is_named(fault):
     name, pattern, replacement, code = BROKEN[fault]
-    case = SM90.cases[name]()
+    case = (SM100 if name.startswith("sm100 ") else SM90).cases[name.split()[-1]]()
     compiled = compile_case(case)
     broken, times = re.subn(pattern, replacement, compiled.ptx)
     assert times
+    busy = 146 if "clc" in name else 0  # so that requests are granted, and slots are used again
     with pytest.raises(KernelFault) as found:
-        run(broken, launch_of(case, compiled), inputs=inputs_of(case), async_policy="adversarial")
+        run(broken, launch_of(case, compiled), inputs=inputs_of(case), async_policy="adversarial", busy_sms=busy)
     assert found.value.code == code, str(found.value)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.emulator import fragments
 from advisor.emulator.async_groups import AsyncGroups, Member
 from advisor.emulator.happens_before import AsyncOperation, Scope, Sem, Shadow
 from advisor.emulator.mbarrier import BarrierUnit, By, Mbarrier
@@ -31,7 +32,15 @@ from advisor.emulator.memory import (
 from advisor.emulator.policy import Pending
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import Address, Instruction, Register, Sink
-from advisor.emulator.shared_operand import CHUNK, Major, Placement, TileBox, mismatch, operand_from_chunks
+from advisor.emulator.shared_operand import (
+    CHUNK,
+    Major,
+    Placement,
+    TileBox,
+    mismatch,
+    operand_from_chunks,
+    other_element,
+)
 from advisor.emulator.tensor_map import IMAGE_BYTES, DataType, Swizzle, TensorMap
 from advisor.emulator.updates import update
 from advisor.emulator.wgmma import Descriptor, WarpgroupMma
@@ -60,6 +69,11 @@ _REDUCED = {
     DataType.FLOAT64: "f64",
 }
 _SWIZZLE_NAMES = {Swizzle.NONE: "none", Swizzle.B32: "32B", Swizzle.B64: "64B", Swizzle.B128: "128B"}
+_ELEMENTS = {
+    DataType.FLOAT16: "f16",
+    DataType.BFLOAT16: "bf16",
+    **dict.fromkeys((DataType.FLOAT32, DataType.FLOAT32_FTZ, DataType.TFLOAT32, DataType.TFLOAT32_FTZ), "tf32"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +553,8 @@ class Engine:
             self.wake()
 
         rows = transfer.tx_bytes // tensor.row_bytes
-        self._box(slot, TileBox(address & _LOCAL, rows, tensor.row_bytes, _SWIZZLE_NAMES.get(tensor.swizzle, "")))
+        swizzle, element = _SWIZZLE_NAMES.get(tensor.swizzle, ""), _ELEMENTS.get(tensor.dtype, "")
+        self._box(slot, TileBox(address & _LOCAL, rows, tensor.row_bytes, swizzle, element))
         machine.bytes_moved["tensor load"] += transfer.tx_bytes
         machine.queue.submit([read, write], f"tensor load at line {machine.line(form.site)}")
         return int(transfer.tx_bytes)
@@ -941,7 +956,7 @@ class Engine:
         places = descriptor.chunks(extent, major, kind)
         flat = places.ravel()
         offsets = self.shared_offsets(g, index, 0, form.site, slot, flat, CHUNK)
-        self.judge(g, index, form.site, slot, descriptor, extent, major, kind)
+        self.judge(g, index, form.site, slot, descriptor, extent, major, kind, kind)
         self.must_be_written(g, index, 0, form.site, offsets, CHUNK)
         if machine.races:
             machine.order.async_access(
@@ -951,17 +966,41 @@ class Engine:
         return operand_from_chunks(chunks.reshape((*places.shape, CHUNK)), major, kind)
 
     def judge(
-        self, g: Group, index: int, site: int, slot: int, placement: Placement, extent: int, major: Major, kind: str
+        self,
+        g: Group,
+        index: int,
+        site: int,
+        slot: int,
+        placement: Placement,
+        extent: int,
+        major: Major,
+        kind: str,
+        element: str,
     ) -> None:
-        """Whether the descriptor describes the tile that lies there."""
+        """Whether the descriptor describes the tile that lies there, and the instruction its elements."""
         cta = self.ctas[slot]
-        key = (placement, extent, major, kind)
+        key = (placement, extent, major, kind, element)
         if key in cta.judged or not cta.boxes:
             return
-        wrong = mismatch(placement, extent, major, kind, list(cta.boxes.values()))
+        boxes = list(cta.boxes.values())
+        wrong = mismatch(placement, extent, major, kind, boxes)
+        other = other_element(placement, extent, major, kind, element, boxes)
+        if (wrong or other) and not self._copied(slot, placement.start if wrong is None else wrong.offset):
+            return
+        cta.judged[key] = True
         if wrong is not None:
             self.machine.fail(g, site, "EMU_DESCRIPTOR_TILE", wrong.text, index, 0)
-        cta.judged[key] = True
+        if other:
+            text = f"the instruction takes {element}, where the tensor map of the tile has elements of {other}"
+            if fragments.ELEMENT_BITS[other] != fragments.ELEMENT_BITS[element]:
+                self.machine.fail(g, site, "EMU_DESCRIPTOR_TILE", text, index, 0)
+            self.machine.reporter.warn("EMU_OPERAND_TYPE", text, self.machine.who(int(g.rows[index])), site)
+
+    def _copied(self, slot: int, offset: int) -> bool:
+        """Whether a copy was the last to write this place: a tile that threads have written over is no tile."""
+        machine = self.machine
+        start = slot * machine.shared.stride - SHARED_START
+        return not machine.races or machine.order.copied(machine.shared_shadow, start + offset)
 
 
 def _pieces_of(data: Array, offsets: Array, chunk: int) -> Array:

@@ -562,6 +562,11 @@ class Order(Clocks):
             return True
         return self._ordered_elsewhere(record, row, View.INIT)
 
+    def copied(self, shadow: Shadow, address: int) -> bool:
+        """Whether the last write of the granule at this address was that of an asynchronous operation."""
+        record = int(shadow.writes[(address - shadow.base) >> shadow.shift])
+        return bool(self._flags[record] & ASYNC)
+
     def column(self, record: int) -> int:
         """The column of a record's agent: which channel an asynchronous operation's record belongs to."""
         return int(self._column[record])

@@ -127,6 +127,7 @@ class TileBox:
     rows: int
     row_bytes: int
     swizzle: str
+    element: str = ""  # f16, bf16 or tf32, where the map says so: maps of integers carry anything
 
     @property
     def end(self) -> int:
@@ -151,6 +152,17 @@ def mismatch(placement: Placement, extent: int, major: Major, kind: str, boxes: 
     first, last = _span(placement, extent, major, kind)
     near = tuple(box for box in boxes if box.start <= last and box.end > first)
     return _mismatch(placement, extent, major, kind, near) if near else None
+
+
+def other_element(
+    placement: Placement, extent: int, major: Major, kind: str, element: str, boxes: Iterable[TileBox]
+) -> str:
+    """The floating-point type of a box under the operand that is not the `element` that the instruction takes."""
+    first, last = _span(placement, extent, major, kind)
+    for box in boxes:
+        if box.start <= last and box.end > first and box.element not in ("", element):
+            return box.element
+    return ""
 
 
 @lru_cache(maxsize=1024)

@@ -215,11 +215,11 @@ class Pipes:
         container: str,
         kind: str,
         *,
-        tile: bool,
+        element: str,
         chunks: int | None = None,
     ) -> Array:
-        """Where an operand lies in shared memory, in units of a chunk, shaped as `Placement.chunks`. `tile`: whether
-        it has to be what a tensor copy has put there; `chunks` of each row, where that is not all."""
+        """Where an operand lies in shared memory, in units of a chunk, shaped as `Placement.chunks`. `element`: its
+        type, where it has to be what a tensor copy has put there; `chunks` of each row, where that is not all."""
         placement = SharedDescriptor.decode(value)
         key = (placement, extent, major, container, chunks)
         found = cta.operands.get(key)
@@ -232,8 +232,8 @@ class Pipes:
             places = placement.chunks(extent, major, container)[:, :chunks]
             offsets = engine.shared_offsets(*where, cta.slot, places.ravel(), CHUNK)
             found = cta.operands[key] = offsets.reshape(places.shape) // CHUNK
-        if tile:
-            engine.judge(spot.group, spot.index, spot.site, cta.slot, placement, extent, major, container)
+        if element:
+            engine.judge(spot.group, spot.index, spot.site, cta.slot, placement, extent, major, container, element)
         return found
 
     def _read(self, issue: _Issue, places: Array, filled: int = CHUNK) -> Array:
@@ -319,7 +319,7 @@ class Pipes:
             return [
                 self._read(
                     issue,
-                    self._chunks(issue, cta, value, path.rows, what.major_a, what.container, what.kind, tile=True),
+                    self._chunks(issue, cta, value, path.rows, what.major_a, what.container, what.kind, element=what.a),
                     filled_bytes(what, what.a),
                 )
                 for cta in issue.ctas
@@ -339,10 +339,11 @@ class Pipes:
     ) -> list[Array]:  # fmt: skip
         """B: each CTA of a pair has half of its columns."""
         extent = what.n // form.cta_group + shift
+        element = "" if shift else what.b
         return [
             self._read(
                 issue,
-                self._chunks(issue, cta, value, extent, what.major_b, what.container, what.kind, tile=not shift),
+                self._chunks(issue, cta, value, extent, what.major_b, what.container, what.kind, element=element),
                 filled_bytes(what, what.b),
             )
             for cta in issue.ctas
@@ -441,7 +442,7 @@ class Pipes:
             sources = []
             for cta in issue.ctas:
                 rows, chunks = form.shape.rows, form.shape.chunks
-                places = self._chunks(issue, cta, value, rows, "K", "b8", "cp", tile=False, chunks=chunks)
+                places = self._chunks(issue, cta, value, rows, "K", "b8", "cp", element="", chunks=chunks)
                 filled = filled_bytes_of(form.source)
                 sources.append(self._read(issue, places, filled))
                 self._touch(issue, cta, [region], write=True, taken=False)

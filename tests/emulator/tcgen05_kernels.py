@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.emulator import Outcome, run
-from advisor.records.launch import BufferInit, PtrParam, ResolvedLaunch, ScalarParam
+from advisor.records.launch import BufferInit, BytesParam, PtrParam, ResolvedLaunch, TensorMapParam
 
 TILE = 2048  # where dynamic shared memory begins: after the system's kilobyte and the static variables, aligned
 PARTS = (
@@ -106,13 +106,13 @@ def text(named: Mapping[str, str], *, bytes_: int, fill: int, used: int, target:
 .target {target}
 .address_size 64
 .extern .shared .align 1024 .b8 dynamic[];
-.visible .entry kernel(.param .u64 in, .param .u64 fill, .param .u64 out, .param .u32 n)
+.visible .entry kernel(.param .u64 in, .param .u64 fill, .param .u64 out, .param .align 64 .b8 map[128])
 {{
     .reg .pred %p<16>; .reg .pred %first; .reg .pred %warp0; .reg .pred %leader;
     .reg .b16 %mask16; .reg .b32 %r<64>; .reg .b32 %v<128>; .reg .b64 %d<64>;
     .reg .b32 %tid; .reg .b32 %warp; .reg .b32 %rank; .reg .b32 %bar; .reg .b32 %slot; .reg .b32 %tile;
     .reg .b32 %tm; .reg .b32 %lane0;
-    .shared .align 8 .b64 bar; .shared .align 4 .b32 slot;
+    .shared .align 8 .b64 bar; .shared .align 8 .b64 full; .shared .align 4 .b32 slot;
     mov.u32 %tid, %tid.x; shr.u32 %warp, %tid, 5; mov.u32 %rank, %cluster_ctarank; mov.u32 %r1, %ctaid.x;
     mov.u32 %bar, bar; mov.u32 %slot, slot; mov.u32 %tile, dynamic; mov.u16 %mask16, 3;
     setp.eq.u32 %first, %tid, 0; setp.lt.u32 %warp0, %tid, 32;
@@ -161,6 +161,7 @@ def outcome(
     target: str = "sm_100a",
     ctas: int | None = None,
     cluster: int | None = None,
+    tile: TensorMapParam | None = None,
     **options: Any,
 ) -> Outcome:
     count = group if ctas is None else ctas
@@ -182,14 +183,16 @@ def outcome(
             PtrParam(name="in", buffer="IN"),
             PtrParam(name="fill", buffer="FILL"),
             PtrParam(name="out", buffer="OUT"),
-            ScalarParam(kind="u32", name="n", value=0),
+            tile or BytesParam(name="map", value="00" * 128),
         ],
         buffers={
-            "IN": BufferInit(shape=(source.size,), dtype="uint8", init="zeros"),
+            "IN": BufferInit(shape=(source.size // 2,), dtype="float16", init="zeros"),
             "FILL": BufferInit(shape=(words.size,), dtype="uint32", init="zeros"),
             "OUT": BufferInit(shape=(count, 128, used), dtype="uint32", init="zeros"),
         },
     )
     ptx = text(named, bytes_=bytes_, fill=fill, used=used, target=target)
+    if tile is not None and tile.dtype != "float16":
+        launch.buffers["IN"] = BufferInit(shape=(source.size // 2,), dtype=tile.dtype, init="zeros")
     inputs = {"IN": source, "FILL": np.ascontiguousarray(words).view(np.uint8)}
     return run(ptx, launch, inputs=inputs, profile="b200", **options)

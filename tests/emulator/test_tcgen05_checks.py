@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.emulator import KernelFault
-from tests.emulator.tcgen05_kernels import execute, outcome
+from advisor.emulator import KernelFault, Outcome
+from advisor.emulator.tcgen05_descriptors import SharedDescriptor
+from advisor.records.launch import TensorMapParam
+from tests.emulator.tcgen05_kernels import TILE, execute, outcome
 from tests.emulator.test_tcgen05 import core_matrices, idesc, issue, plain, random_codes
 
 DESCRIPTOR = idesc("f16", "f16", "f16", "f32", 128, 16)
@@ -160,3 +162,79 @@ def test_ctas_of_one_sm_share_its_columns_and_wait_for_each_other() -> None:
     ).typed("OUT")  # fmt: skip
     firsts = found[:, 0, 0].tolist()
     assert set(firsts) == {0, 256}
+
+
+# --- tiles of tensor copies -------------------------------------------------------------------------------------------
+
+ROWS = 128 + 16  # of A and of B, 64 elements of K each
+TILED = {
+    "init": "@%first mbarrier.init.shared::cta.b64 [%bar], 1; mov.u32 %r50, full;\n"
+    "@%first mbarrier.init.shared::cta.b64 [%r50], 1;",
+    "copy": f"""
+    mov.u64 %d30, map; mov.u32 %r51, 0;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r50], {ROWS * 128};
+    @%first cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes
+        [%tile], [%d30, {{%r51, %r51}}], [%r50];
+FULL:
+    mbarrier.try_wait.parity.shared::cta.b64 %p6, [%r50], 0;
+    @!%p6 bra FULL;
+""",
+}
+
+
+def run_tiled(
+    *, swizzle: str = "128B", stride: int = 1024, start: int = 0, descriptor: int = DESCRIPTOR, kind: str = "f16",
+    dtype: str = "float16", **options: Any,
+) -> Outcome:  # fmt: skip
+    """A product of K 64 whose operands one tensor copy brings, under 128-byte swizzling."""
+    codes = random_codes("f16", (ROWS, 64), 1)
+    places = [
+        SharedDescriptor(TILE + start, 16, stride, 0, swizzle),
+        SharedDescriptor(TILE + 16384, 16, 1024, 0, "128B"),
+    ]
+    a, b = (each.encode() for each in places)
+    lines = [f"mov.b32 %r30, {descriptor};"]
+    for step in range(4):
+        lines += [
+            f"mov.b64 %d20, {a + 2 * step}; mov.b64 %d21, {b + 2 * step}; setp.ne.b32 %p8, {step}, 0;",
+            f"tcgen05.mma.cta_group::1.kind::{kind} [%tm], %d20, %d21, %r30, %p8;",
+        ]
+    tile = TensorMapParam(
+        name="map", buffer="IN", dtype=dtype, rank=2, global_dim=(64, ROWS), global_stride_bytes=(128,),
+        box_dim=(64, ROWS), element_strides=(1, 1), swizzle="128B",
+    )  # fmt: skip
+    return outcome(
+        "\n".join(lines), codes.view(np.uint8).reshape(1, -1), used=16, changed=TILED, tile=tile, **options
+    )  # fmt: skip
+
+
+def test_a_product_of_a_tile_is_right_and_silent() -> None:
+    found = run_tiled()
+    codes = random_codes("f16", (ROWS, 64), 1).view(np.float16).astype(np.float64)
+    np.testing.assert_allclose(
+        found.typed("OUT").view(np.float32)[0], codes[:128] @ codes[128:].T, rtol=1e-5, atol=1e-5
+    )
+    assert found.warnings == ()
+
+
+TILES: dict[str, dict[str, Any]] = {
+    "another swizzle": {"swizzle": "64B"},
+    "the stride of another swizzle": {"stride": 512},
+    "a start inside of the tile": {"start": 16},
+    "the other major": {"descriptor": DESCRIPTOR | 1 << 15},
+    "elements of another size": {
+        "kind": "tf32", "descriptor": idesc("tf32", "tf32", "tf32", "f32", 128, 16)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(TILES))
+def test_a_descriptor_that_contradicts_the_tile_is_named(name: str) -> None:
+    with pytest.raises(KernelFault) as caught:
+        run_tiled(**TILES[name])
+    assert caught.value.finding.code == "EMU_DESCRIPTOR_TILE", str(caught.value)
+
+
+def test_elements_of_another_type_are_a_warning() -> None:
+    found = run_tiled(descriptor=idesc("f16", "bf16", "bf16", "f32", 128, 16))
+    assert {each.code for each in found.warnings} == {"EMU_OPERAND_TYPE"}

@@ -55,8 +55,16 @@ SCALED = Routine(
     partial(test_tcgen05.scaled, "mxf8f6f4", "e4m3", "e4m3", 1, "ue8m0", 128, 16, 1, (0, 0)), settings=settings(1)
 )
 
+TILED = Routine(test_tcgen05_checks.run_tiled, settings=settings(1))
+OTHER_TYPE = {"descriptor": test_tcgen05.idesc("f16", "bf16", "bf16", "f32", 128, 16)}
+
 FAULTS = [
     *_products(),
+    *(
+        Fault(f"tcgen05: a descriptor of a copied tile with {name}", "EMU_DESCRIPTOR_TILE", TILED, Arguments(fields))
+        for name, fields in test_tcgen05_checks.TILES.items()
+    ),
+    Fault("tcgen05: a product that takes the tile for bf16", "EMU_OPERAND_TYPE", TILED, Arguments(OTHER_TYPE)),
     Fault(
         "tcgen05: scales that are not the same in every quarter of the lanes",
         "EMU_TCGEN05_SCALES",

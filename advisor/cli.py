@@ -85,7 +85,11 @@ Target = Annotated[
 ]
 DeviceOption = Annotated[
     str,
-    typer.Option("--device", metavar="DEVICE", help="auto, cuda or cuda:N. auto without a GPU says what did not run."),
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="auto, emulator, cuda or cuda:N. auto: each kernel on the GPU if it runs there, else in the emulator.",
+    ),
 ]
 Output = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The folder that gets the bundle, as DIR/<name>.")
@@ -432,21 +436,27 @@ def validate(
     device: DeviceOption = "auto",
     experiment: Experiment = None,
     keep: Keep = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Emulate each case under every policy with every seed, not once each.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Prove a bundle on a GPU.
+    """Prove a bundle on a GPU or in the emulator.
 
-    Every kernel and rung, boundary cases, exact integers, 64 launches, equal bits across schedules. Each kernel
-    runs in a child process with a watchdog. Without a GPU, auto records what did not run and why.
+    Every kernel and rung, boundary cases, exact integers, equal bits across schedules. On a GPU each kernel runs 129
+    times; in the emulator its PTX runs under every policy, with every check. Each runs in a child process with a
+    watchdog. What did not run is recorded with the reason.
 
     \b
     Example:
-      advisor validate generated/gemm_small
+      advisor validate generated/gemm_small --device emulator
     """
     from advisor.workflow import validate_bundle
 
-    validated = validate_bundle(bundle, device=device, experiment=experiment, keep=keep, progress=_Progress(quiet))
+    validated = validate_bundle(
+        bundle, device=device, experiment=experiment, keep=keep, full=full, progress=_Progress(quiet)
+    )
     if as_json:
         _print_document(validated.evidence.model_dump(mode="json"))
     else:
@@ -508,7 +518,7 @@ def run(
     """Do all of it: plan, generate, validate, report.
 
     With a GPU its residency is queried with the built kernels, and the plan made again from the answers. Without
-    a GPU, auto stops at compiled kernels and says so.
+    a GPU the kernels run in the emulator.
 
     \b
     Example:

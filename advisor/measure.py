@@ -113,7 +113,7 @@ def bench_suite(
         )
     choice = parse_device(device)
     with (
-        at_hand(DeviceChoice(required=True, index=choice.index)) as (gpu, _),
+        at_hand(DeviceChoice("cuda", choice.index)) as (gpu, _),
         tempfile.TemporaryDirectory(prefix="advisor-bench-") as folder,
         Children(choice.index, backend) as children,
     ):
@@ -263,7 +263,7 @@ def tune_file(
     item = Item(problem.name, Path(path).read_text(encoding="utf-8"), problem)
     choice = parse_device(device)
     with (
-        at_hand(DeviceChoice(required=True, index=choice.index)) as (gpu, _),
+        at_hand(DeviceChoice("cuda", choice.index)) as (gpu, _),
         tempfile.TemporaryDirectory(prefix="advisor-tune-") as folder,
         Children(choice.index, backend) as children,
     ):

@@ -159,8 +159,7 @@ class Validated:
 
     @property
     def exit_status(self) -> int:
-        failed = any(gate.result == "fail" for row in self.evidence.gates for gate in row.gates)
-        return EXIT_NO if failed or self.evidence.verdict == "fail" else EXIT_DONE
+        return EXIT_NO if self.evidence.verdict == "fail" else EXIT_DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def plan_file(path: str | Path, *, target: str | None = None, progress: Progress
 def _targeting(problem: GemmProblem, asked: str | None, file: Path, progress: Progress) -> Targeting:
     """The target of a command that only describes a GPU and runs nothing on it."""
     if (asked if asked is not None else problem.target) == "auto":
-        with at_hand(DeviceChoice(required=False)) as (gpu, _):
+        with at_hand(ANY_DEVICE) as (gpu, _):
             targeting = resolve_target(problem, asked, file, gpu)
     else:
         targeting = resolve_target(problem, asked, file, None)
@@ -352,7 +351,7 @@ def generate(
     problem = _read(path, progress)
     if (target if target is not None else problem.target) != "auto":
         return _generate(problem, resolve_target(problem, target, Path(path), None), None, output, progress)
-    with at_hand(DeviceChoice(required=False)) as (gpu, _):
+    with at_hand(ANY_DEVICE) as (gpu, _):
         targeting = resolve_target(problem, target, Path(path), gpu)
         return _generate(problem, targeting, gpu, output, progress)
 
@@ -525,32 +524,43 @@ def _write_bytes(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What `--device` asks for. `auto` uses GPU 0 where there is one and says so where there is none."""
+    """What `--device` asks for. `auto`: each kernel on GPU 0 where it runs there, else in the emulator."""
 
-    required: bool
+    kind: Literal["auto", "cuda", "emulator"]
     index: int = 0
+
+    @property
+    def required(self) -> bool:
+        """Whether there must be a GPU."""
+        return self.kind == "cuda"
+
+    @property
+    def emulates(self) -> bool:
+        """Whether what does not run on a GPU is emulated."""
+        return self.kind != "cuda"
+
+
+ANY_DEVICE = DeviceChoice("auto")  # of a command that only describes a GPU
 
 
 def parse_device(text: str) -> DeviceChoice:
-    """`auto`, `cuda` or `cuda:N`. Raises InputError."""
+    """`auto`, `emulator`, `cuda` or `cuda:N`. Raises InputError."""
     if text == "auto":
-        return DeviceChoice(required=False)
+        return ANY_DEVICE
+    if text == "emulator":
+        return DeviceChoice("emulator")
     kind, _, number = text.partition(":")
     if kind == "cuda" and ((number.isascii() and number.isdecimal() and len(number) < 4) or text == "cuda"):
-        return DeviceChoice(required=True, index=int(number or 0))
-    if text == "emulator":
-        raise InputError(
-            "DEVICE_NOT_BUILT",
-            "validation does not drive the emulator in this version: a bundle is validated on a GPU, or not at all",
-            fix="use --device auto, which says what did not run, or --device cuda on a machine with a GPU",
-            numbers={"device": text},
-        )
+        return DeviceChoice("cuda", int(number or 0))
     raise InputError(
         "DEVICE_UNKNOWN",
         f"unknown device {text!r}",
-        fix="use auto, cuda, or cuda:N with the number of a GPU",
+        fix="use auto, emulator, cuda, or cuda:N with the number of a GPU",
         numbers={"device": text},
     )
+
+
+NOT_ASKED = "--device emulator asks for none"
 
 
 @contextmanager
@@ -575,20 +585,25 @@ def validate_bundle(
     device: str = "auto",
     experiment: str | None = None,
     keep: Path | None = None,
+    full: bool = False,
     progress: Progress = silent,
 ) -> Validated:
-    """Validate a bundle on a GPU and write validation.json and the validated report beside it.
+    """Validate a bundle on a GPU, in the emulator, or each kernel on the one that runs it, and write validation.json
+    and the validated report beside it. `full` emulates the product of cases, policies and seeds.
 
-    Without a GPU, `auto` records every gate that needs one as not run, with the reason. Raises BundleError,
-    DeviceError, OutputError, ToolError.
+    What an earlier validation of the same bundle showed on a device that this one does not use stays. Without a GPU,
+    `auto` records every gate that needs one as not run, with the reason. Raises BundleError, DeviceError, OutputError,
+    ToolError.
     """
     from advisor.bundle import read_bundle
 
     choice = parse_device(device)
     _check_options(experiment, keep)
     bundle = read_bundle(folder)
+    if choice.kind == "emulator":
+        return _validate(bundle, None, NOT_ASKED, choice, experiment, keep, progress, full=full)
     with at_hand(choice) as (gpu, reason):
-        return _validate(bundle, gpu, reason, experiment, keep, progress)
+        return _validate(bundle, gpu, reason, choice, experiment, keep, progress, full=full)
 
 
 def _check_options(experiment: str | None, keep: Path | None) -> None:
@@ -620,12 +635,20 @@ def _check_hashes(bundle: Bundle, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _validate(
-    bundle: Bundle, gpu: Device | None, reason: str, experiment: str | None, keep: Path | None, progress: Progress
+    bundle: Bundle,
+    gpu: Device | None,
+    reason: str,
+    choice: DeviceChoice,
+    experiment: str | None,
+    keep: Path | None,
+    progress: Progress,
+    *,
+    full: bool = False,
 ) -> Validated:
     from advisor.bundle import read_build, write_build, write_derived
     from advisor.records.base import canonical_json
     from advisor.report import render_report
-    from advisor.validation import validate
+    from advisor.validation import Emulation, merged, validate
 
     built = read_build(bundle)
     if built is None:
@@ -633,14 +656,34 @@ def _validate(
     else:
         _check_hashes(bundle, built)
     with _stage(progress, "validate", bundle.name) as result:
-        evidence = validate(
-            bundle, device=gpu, reason=reason, experiment=experiment, keep=keep, progress=_cases(progress)
+        found = validate(
+            bundle,
+            device=gpu,
+            emulation=Emulation(full=full) if choice.emulates else None,
+            reason=reason,
+            experiment=experiment,
+            keep=keep,
+            progress=_cases(progress),
         )
-        result.append(_summary(evidence))
+        result.append(_summary(found))
+    evidence = merged(_earlier(bundle), found)
+    kept = [each for each in evidence.devices if each not in found.devices]
+    if kept:
+        progress(Noted(f"what an earlier validation showed stays: {', '.join(kept)}"))
     write_derived(bundle, VALIDATION, canonical_json(evidence))
     with _stage(progress, "report", f"{bundle.name}/{VALIDATED_REPORT}"):
         write_derived(bundle, VALIDATED_REPORT, render_report(bundle.plan, evidence))
     return Validated(bundle, evidence)
+
+
+def _earlier(bundle: Bundle) -> Evidence | None:
+    """The evidence that the bundle has; none where it is of another version's schema."""
+    from pydantic import ValidationError
+
+    try:
+        return Evidence.model_validate_json((bundle.folder / VALIDATION).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def _cases(progress: Progress) -> Callable[[str, int, int | None], None]:
@@ -692,13 +735,16 @@ def run(
 ) -> Ran:
     """All of it: plan, generate, query and plan again where a GPU is at hand, validate, report."""
     _check_options(experiment, keep)
-    with at_hand(parse_device(device)) as (gpu, reason):
+    choice = parse_device(device)
+    with at_hand(choice) as (gpu, reason):
         problem = _read(path, progress)
         targeting = resolve_target(problem, target, Path(path), gpu)
         generated = _generate(problem, targeting, gpu, output, progress)
         if generated.bundle is None:
             return Ran(generated, None)
-        return Ran(generated, _validate(generated.bundle, gpu, reason, experiment, keep, progress))
+        if choice.kind == "emulator":
+            gpu, reason = None, NOT_ASKED
+        return Ran(generated, _validate(generated.bundle, gpu, reason, choice, experiment, keep, progress))
 
 
 # --- simulate -----------------------------------------------------------------------------------------------------
@@ -786,7 +832,10 @@ def probe_gpu(device: str = "auto", *, output: Path | None = None, progress: Pro
     from advisor.runtime.probe import probe, probe_units
     from advisor.toolchain import Unit, compile_many
 
-    with open_device(parse_device(device).index) as gpu:
+    choice = parse_device(device)
+    if choice.kind == "emulator":
+        raise InputError("DEVICE_UNKNOWN", "the emulator has nothing to measure", fix="use auto, cuda or cuda:N")
+    with open_device(choice.index) as gpu:
         rows = probe_units(gpu.info.compute_capability)
         texts = [templates.load(row.template) for row in rows]
         with _stage(progress, "build", f"{len(rows)} probe kernels"):

@@ -202,7 +202,7 @@ EVIDENCE: dict[str, Any] = {
     "schema_version": 1,
     "bundle": "mlp_up",
     "manifest_hash": "0" * 64,
-    "device": "none",
+    "devices": [],
     "not_run_reason": "no GPU",
     "gates": [
         {

@@ -16,7 +16,7 @@ from advisor.bench.gpu import Greeting, Measured, Outcome
 from advisor.bench.results import CandidateRecord, Contestant, ProblemResult, Role
 from advisor.errors import AdvisorError
 from advisor.records.evidence import CaseVerdict
-from advisor.validation.run import stopped_verdict
+from advisor.validation.on_gpu import stopped_verdict
 from advisor.validation.workers import Worker, WorkerStopped
 
 BACKEND = "advisor.bench.gpu:BenchBackend"

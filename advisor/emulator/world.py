@@ -308,18 +308,20 @@ def refused(message: str, numbers: dict[str, object]) -> InputError:
 
 def cut_profile(profile: DeviceProfile, cluster_size: int = 1) -> DeviceProfile:
     """The profile with 8 to 12 SMs (18 for clusters above 8) and the same kinds of SM group, so that waves, tails and
-    lone TPCs occur with few tiles: one group that holds a cluster with SMs to spare, a smaller one, a lone TPC."""
+    lone TPCs occur with few tiles: one group that holds a cluster with SMs to spare, a smaller one where the cluster
+    is larger than a TPC, a lone TPC."""
+    has_lone_tpc = 2 in profile.sm_groups
     if cluster_size <= 4:
-        groups: Sequence[int] = (6, 4, 2)
+        groups: Sequence[int] = (6, 2) if cluster_size <= 2 and has_lone_tpc else (6, 4, 2)
     elif cluster_size <= 8:
         groups = (10, 2)
     else:
         groups = (16, 2)
     if len(set(profile.sm_groups)) == 1:
         groups = (sum(groups),)
-    elif 2 not in profile.sm_groups:
+    elif not has_lone_tpc:
         groups = [each for each in groups if each > 2]
-    return replace(profile, name=f"{profile.name}-cut", sms=sum(groups), sm_groups=tuple(groups))
+    return replace(profile, name=f"{profile.name}_cut", sms=sum(groups), sm_groups=tuple(groups))
 
 
 def sectors(addresses: npt.NDArray[np.int64], size: int) -> tuple[int, int]:

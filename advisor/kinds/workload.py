@@ -171,7 +171,9 @@ class Workload(Protocol):
         """The kernels that run this candidate, in launch order (two for split-K over scratch); empty where the
         family has no template yet."""
 
-    def cases(self, c: Candidate, resident_clusters: int) -> list[Case]: ...
+    def cases(self, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
+        """The problem's own shape, boundaries of the candidate, and cluster counts around what is resident. `small`
+        keeps every boundary and cuts what lies between: for the emulator."""
 
     def inputs(self, case: Case) -> dict[str, NDArray[Any]]:
         """Every buffer of the launch file by name; outputs are poisoned."""

@@ -34,6 +34,7 @@ from advisor.planner.context import Facts, fit_of, kernel_id, residency_rows, sh
 from advisor.planner.search import Rung, choose, rejected_counts, rung_at
 from advisor.records.candidate import Family
 from advisor.records.plan import (
+    PTXAS,
     Alternative,
     Choice,
     ClusterResidency,
@@ -569,7 +570,7 @@ def _not_verified(f: Facts, source: str, measurements: int) -> list[str]:
         )
     if top.evidence != "measured":
         rows.append("times are predictions of the cost model; only the experiment measures them")
-    rows.append("ptxas: what ships is its SASS, shown only by a run on the chip")
+    rows.append(PTXAS)
     return rows
 
 

@@ -12,6 +12,7 @@ from advisor.records.launch import ResolvedLaunch
 Gate = Literal["planned", "rendered", "compiled", "emulated", "ran"]
 GATES: tuple[Gate, ...] = ("planned", "rendered", "compiled", "emulated", "ran")
 CaseVerdict = Literal["correct", "mismatch", "race", "deadlock", "timeout", "launch_error", "protocol", "not_run"]
+Runner = Literal["cuda", "emulator"]  # what runs a case
 
 
 class GateResult(Record):
@@ -32,6 +33,10 @@ class KernelEvidence(Record):
     cluster: tuple[int, int, int]
     twin_of: str | None = None  # a traced twin never raises the shipped kernel
     gates: list[GateResult]
+
+    def facts(self, gate: Gate) -> dict[str, Any]:
+        """What is recorded of a gate; empty where it is not."""
+        return next((each.facts for each in self.gates if each.gate == gate), {})
 
     @property
     def reached(self) -> Gate:
@@ -64,17 +69,30 @@ class Timing(Record):
     ratio: float | None = None  # baseline time / this time: 1 is parity
 
 
+class EmulatedRun(Record):
+    """A case in one manner: when asynchronous work landed, what Cluster Launch Control answered, in which order."""
+
+    async_policy: str
+    clc_policy: str | None = None  # None: the kernel asks for no clusters
+    seed: int
+    verdict: CaseVerdict
+    code: str = ""  # of the emulator's report
+
+
 class CaseResult(Record):
     name: str
     kernel_id: str
     rung: str
+    device: Runner = "cuda"
+    image: str = ""  # the target of the image or the PTX that ran
     arguments: dict[str, int | float]
     launch: ResolvedLaunch | None
     verdict: CaseVerdict
     detail: str = ""
     worst: WorstElement | None = None
-    checks: dict[str, bool] = Field(default_factory=dict)  # exact_integers, padding_untouched, same_bits, traced_once
+    checks: dict[str, bool] = Field(default_factory=dict)  # exact_integers, padding_untouched, same_bits, written_once
     launches: int = 0
+    runs: list[EmulatedRun] = Field(default_factory=list)  # empty for a GPU; the verdict is the first that is not right
     timing: Timing | None = None
 
 
@@ -96,9 +114,9 @@ class Evidence(Record):
     schema_version: Literal[1] = 1
     bundle: str  # the bundle's name
     manifest_hash: str
-    device: Literal["cuda", "emulator", "none"]
+    devices: list[Runner] = Field(default_factory=list)  # what ran cases; evidence of one does not erase the other's
     chip: Chip | None = None
-    not_run_reason: str | None = None
+    not_run_reason: str | None = None  # why nothing ran on a GPU
     gates: list[KernelEvidence] = Field(default_factory=list)
     cases: list[CaseResult] = Field(default_factory=list)
     residency: list[ResidencyCheck] = Field(default_factory=list)

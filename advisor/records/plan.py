@@ -18,6 +18,8 @@ Verdict = Literal["plan", "adjust", "fallback", "refuse", "noop"]
 Severity = Literal["info", "warning", "error"]
 Numbers = dict[str, Any]
 Triple = tuple[int, int, int]
+PTXAS = "ptxas: what ships is its SASS, shown only by a run on the chip"
+"""What `not_verified` says of a kernel until it ran."""
 
 
 class Target(Record):

@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor import errors
 from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence
-from advisor.records.plan import Choice, Decision, Plan, Step
+from advisor.records.plan import PTXAS, Choice, Decision, Plan, Step
 from advisor.report.blocks import (
     Block,
     Bullets,
@@ -45,7 +45,7 @@ GATE_WORDS: dict[Gate, str] = {
     "planned": "planned: arithmetic only",
     "rendered": "rendered: the source exists, it was not compiled",
     "compiled": "compiled: PTX and cubin exist and hold the planned resources, they have not run",
-    "emulated": "emulated: the PTX ran on the CPU",
+    "emulated": "emulated: the PTX ran on the CPU, right under every policy; it has not run on a GPU",
     "ran": "ran",
 }
 PLANNED = "Evidence: planned."  # how a conclusion ends that a plan alone can draw
@@ -286,8 +286,12 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
     if evidence.chip is not None:
         cc = ".".join(map(str, evidence.chip.compute_capability))
         yield Paragraph(f"Validated on {evidence.chip.name}, compute capability {cc}, driver {evidence.chip.driver}.")
-    elif evidence.not_run_reason:
-        yield Paragraph(f"Compiled, not run: {evidence.not_run_reason}")
+    emulated = [row.facts("emulated") for row in evidence.gates if row.facts("emulated").get("runs")]
+    if emulated:
+        yield Paragraph(_emulated_text(emulated))
+    if evidence.not_run_reason:
+        before = "No kernel ran on a GPU" if emulated else "Compiled, not run"
+        yield Paragraph(f"{before}: {evidence.not_run_reason}")
     rows: list[tuple[Cell, ...]] = []
     met = {gate.gate for row in evidence.gates for gate in row.gates}
     shown = [gate for gate in GATES if gate in met]
@@ -301,7 +305,10 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
     failed = [(row, gate) for row in evidence.gates for gate in row.gates if gate.result == "fail"]
     if failed:
         yield Bullets(tuple(f"{row.kernel_id} for {row.image} failed at {g.gate}: {g.reason}" for row, g in failed))
-    compiled = tuple(_compiled_row(row) for row in evidence.gates if _facts_of(row, "compiled"))
+    if emulated:
+        columns = ("kernel", "image", "device", "cases", "correct", "runs", "same PTX as")
+        yield Table(columns, tuple(_emulated_row(row) for row in evidence.gates if row.facts("emulated")), "Emulated")
+    compiled = tuple(_compiled_row(row) for row in evidence.gates if row.facts("compiled"))
     if compiled:
         yield Table(
             ("kernel", "image", "compiler", "registers", "static SMEM bytes", "spill bytes"),
@@ -316,12 +323,29 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
         )
 
 
-def _facts_of(row: KernelEvidence, gate: Gate) -> dict[str, Any]:
-    return next((each.facts for each in row.gates if each.gate == gate), {})
+def _emulated_text(emulated: list[dict[str, Any]]) -> str:
+    """In which manners the PTX was emulated; what it is no evidence of."""
+
+    def every(name: str) -> str:
+        found = {str(value) for facts in emulated for value in facts[name]}
+        return ", ".join(sorted(found))
+
+    clc = f"; Cluster Launch Control: {every('clc_policies')}" if every("clc_policies") else ""
+    return (
+        f"Emulated: the PTX ran on the CPU with every check, asynchronous work landing {every('async_policies')}{clc}; "
+        f"seeds {every('seeds')}. A cut profile has few SMs and the same kinds of SM group."
+    )
+
+
+def _emulated_row(row: KernelEvidence) -> tuple[Cell, ...]:
+    facts = row.facts("emulated")
+    groups = f"{facts['profile']}, SM groups {' + '.join(map(str, facts['sm_groups']))}"
+    counts = (facts["cases"], facts["correct"], facts["runs"])
+    return (row.kernel_id, row.image, groups, *counts, facts.get("ptx_of"))
 
 
 def _compiled_row(row: KernelEvidence) -> tuple[Cell, ...]:
-    facts = _facts_of(row, "compiled")
+    facts = row.facts("compiled")
     names = ("compiler", "registers", "static_smem_bytes", "spill_bytes")
     return (row.kernel_id, row.image, *(facts.get(name) for name in names))
 
@@ -427,12 +451,16 @@ def _cases(evidence: Evidence) -> Iterator[Block]:
     summary = ", ".join(f"{count} {words(verdict)}" for verdict, count in sorted(counts.items()))
     yield Paragraph(f"{len(evidence.cases)} cases: {summary}.")
     yield Table(
-        ("case", "kernel", "verdict", "launches", "worst error / bound", "us", "of the library"),
+        ("case", "kernel", "on", "verdict", "launches", "worst error / bound", "us", "of the library"),
         tuple(_case_row(case) for case in evidence.cases),
     )
     bad = [case for case in evidence.cases if case.verdict not in ("correct", "not_run")]
     if bad:
-        yield Bullets(tuple(f"{case.name} on {case.kernel_id}: {words(case.verdict)}. {case.detail}" for case in bad))
+        yield Bullets(
+            tuple(
+                f"{case.name} on {case.kernel_id}, {_where(case)}: {words(case.verdict)}. {case.detail}" for case in bad
+            )
+        )
     if evidence.experiment:
         rows = tuple((words(name), _value(value)) for name, value in evidence.experiment.items())
         yield Table(("experiment", "result"), rows)
@@ -446,7 +474,12 @@ def _case_row(case: CaseResult) -> tuple[Cell, ...]:
         ratio = f"{shown} / {worst.bound:.3g}"
     timing = case.timing
     time_us, share = (None, None) if timing is None else (timing.median_us, timing.ratio)
-    return (case.name, case.kernel_id, words(case.verdict), case.launches, ratio, time_us, share)
+    return (case.name, case.kernel_id, _where(case), words(case.verdict), case.launches, ratio, time_us, share)
+
+
+def _where(case: CaseResult) -> str:
+    place = "a GPU" if case.device == "cuda" else "the emulator"
+    return f"{place}, {case.image}" if case.image else place
 
 
 # --- 5. risks and fallback ----------------------------------------------------------------------------------------
@@ -498,11 +531,17 @@ def _not_verified(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield Heading("Not verified")
     items = list(plan.not_verified)
     if evidence is not None:
-        items += _not_run(evidence)
+        items = [each for each in items if each != PTXAS] + _ptxas(plan, evidence) + _not_run(evidence)
     if items:
         yield Bullets(tuple(dict.fromkeys(items)))
     else:
         yield Paragraph("Nothing was launched, so nothing is left to verify.")
+
+
+def _ptxas(plan: Plan, evidence: Evidence) -> list[str]:
+    """The kernels of the ladder whose SASS nobody ran."""
+    names = [each.kernel_id for each in plan.choices if reached(each.kernel_id, evidence) != "ran"]
+    return [f"{PTXAS}: {', '.join(names)}"] if names else []
 
 
 def _not_run(evidence: Evidence) -> list[str]:

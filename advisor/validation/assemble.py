@@ -1,7 +1,8 @@
 """What a validation runs: the bundle's rungs, the choice under other schedules, every run's traced twin, and for an
 experiment the alternative, with one launch file over all of them and one image of each for the device at hand.
 
-Imports `codegen`, `bundle`, `kinds`, `machine`, `records` and `errors`; the toolchain only inside `toolchain_build`.
+Imports `codegen`, `bundle`, `kinds`, `machine`, `problem`, `records` and `errors`; the toolchain only inside
+`toolchain_build`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from advisor.bundle import BuildUnit, Bundle, RenderedBundle, units
 from advisor.bundle.store import CompiledImage
 from advisor.codegen.render import Run, bundle_runs, render_bundle, render_variants, traced, variant_runs
 from advisor.errors import ToolError
+from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
 from advisor.machine import profile_names
 from advisor.machine.features import loadable
 from advisor.machine.profile import DeviceProfile
+from advisor.problem import parse_problem
 from advisor.records.launch import Kernel, Launch
 from advisor.records.plan import Alternative
 from advisor.validation.gpu import Image
@@ -68,8 +71,8 @@ class Assembly:
 def assemble(bundle: Bundle, workload: Workload, profile: DeviceProfile, build: Build, folder: Path) -> Assembly:
     """Rungs, variants and twins. What cannot be built for lack of a compiler is left out, with the reason."""
     capability = profile.compute_capability
-    runs = bundle_runs(bundle.plan, workload)
-    rows = [Row(run, "rung", _when(bundle.launch, run.id)) for run in runs]
+    rows = bundle_rows(bundle, workload)
+    runs = [row.run for row in rows]
     images = {
         kernel.id: Image(target, str(bundle.image(kernel.id, target)))
         for kernel in bundle.launch.kernels
@@ -85,13 +88,21 @@ def assemble(bundle: Bundle, workload: Workload, profile: DeviceProfile, build: 
             raise
         return replace(plain, missing=f"other schedules and traced twins were not built: {error}")
     variants = variant_runs(bundle.plan, workload, profiles)
-    rows += [Row(run, "variant", _when(rendered.launch, run.id)) for run in variants]
+    rows += [Row(run, "variant", rung_condition(rendered.launch, run.id)) for run in variants]
     for run in [*runs, *variants]:
         if any(spec.traced is not None for spec in run.specs):
             twin = traced(run)
-            rows.append(Row(twin, "twin", _when(rendered.launch, twin.id)))
+            rows.append(Row(twin, "twin", rung_condition(rendered.launch, twin.id)))
     launch = joined(bundle.launch, rendered.launch)
     return Assembly(tuple(rows), launch, {**images, **extra_images}, tuple(extras))
+
+
+def bundle_rows(bundle: Bundle, workload: Workload | None = None) -> list[Row]:
+    """The rungs of the bundle itself, in the order of the ladder."""
+    if workload is None:
+        workload = make_workload(parse_problem(bundle.problem_text, "problem.yaml"))
+    runs = bundle_runs(bundle.plan, workload)
+    return [Row(run, "rung", rung_condition(bundle.launch, run.id)) for run in runs]
 
 
 def with_alternative(
@@ -120,9 +131,9 @@ def with_alternative(
     for unit, image in zip(chosen, compiled, strict=True):
         kernel = kernels[unit.kernel_id]
         images[kernel.id] = _write(folder / "alternative", kernel.id, unit.target, image)
-        extras.append(Built(kernel, unit.target, _facts(image)))
+        extras.append(Built(kernel, unit.target, built_facts(image)))
     launch = assembly.launch.model_copy(update={"kernels": [*assembly.launch.kernels, *renamed.kernels]})
-    row = Row(renamed, "alternative", _when(rendered.launch, first.id))
+    row = Row(renamed, "alternative", rung_condition(rendered.launch, first.id))
     return replace(assembly, launch=launch, images=images, extras=tuple(extras)), row
 
 
@@ -170,7 +181,7 @@ def _profiles(bundle: Bundle, profile: DeviceProfile) -> dict[str, DeviceProfile
     return {choice.profile: profile for choice in bundle.plan.choices if choice.profile not in shipped}
 
 
-def _when(launch: Launch, run: str) -> str:
+def rung_condition(launch: Launch, run: str) -> str:
     """The condition of a rung. A run behind one that always runs has no rung of its own and is forced."""
     return next((rung.when for rung in launch.ladder if rung.run == run), "True")
 
@@ -183,7 +194,7 @@ def _build(
     images, extras = {}, []
     for unit, image in zip(chosen, build(chosen), strict=True):
         images[unit.kernel_id] = _write(folder, unit.kernel_id, unit.target, image)
-        extras.append(Built(kernels[unit.kernel_id], unit.target, _facts(image)))
+        extras.append(Built(kernels[unit.kernel_id], unit.target, built_facts(image)))
     return extras, images
 
 
@@ -199,7 +210,8 @@ def _write(folder: Path, kernel_id: str, target: str, image: CompiledImage) -> I
     return Image(target, str(path))
 
 
-def _facts(image: CompiledImage) -> dict[str, Any]:
+def built_facts(image: CompiledImage) -> dict[str, Any]:
+    """What a row of build.json says of an image."""
     return {
         "kernel_hash": image.kernel_hash,
         "compiler": image.compiler,

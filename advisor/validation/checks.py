@@ -207,6 +207,26 @@ def describe(xp: Arrays, problems: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
+def written_once(counts: NDArray[Any], inside: NDArray[np.bool_]) -> tuple[bool, str]:
+    """Whether every byte of each element that `inside` names was written exactly once, and no other byte ever.
+
+    `counts` has one number for each byte of the flat buffer, `inside` one truth for each of its elements.
+    """
+    if not inside.size:
+        return True, ""
+    each = counts.reshape(inside.size, -1)
+    wrong = np.flatnonzero((each != inside[:, None]).any(axis=1))
+    if wrong.size == 0:
+        return True, ""
+    shown = ", ".join(f"element {at}: {_times(each[at])}" for at in wrong[:_DESCRIBED])
+    return False, f"{wrong.size} elements not written exactly once ({shown})"
+
+
+def _times(counts: NDArray[Any]) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low} times" if low == high else f"{low} to {high} times"
+
+
 def traced_once(counts: NDArray[np.uint32]) -> tuple[bool, str]:
     """Whether every tile and slice was computed exactly once, and which were not."""
     wrong = np.flatnonzero(counts != 1)

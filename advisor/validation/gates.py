@@ -1,4 +1,4 @@
-"""Which gate each (kernel, image) passed: rendered, compiled, ran. Imports `bundle`, `machine`, `records`.
+"""Which gate each (kernel, image) passed: rendered, compiled, emulated, ran. Imports `bundle`, `machine`, `records`.
 
 A traced twin has rows of its own, with `twin_of`: it never raises the kernel that ships.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.bundle import Bundle
 from advisor.machine.features import loadable
-from advisor.records.evidence import CaseResult, Chip, GateResult, KernelEvidence
+from advisor.records.evidence import GATES, CaseResult, Chip, GateResult, KernelEvidence
 from advisor.records.launch import Kernel
 from advisor.validation.assemble import Built, Row
 from advisor.validation.gpu import KernelFacts
@@ -81,9 +81,25 @@ def broken_promises(kernel: Kernel, facts: Mapping[str, Any]) -> str:
     return "; ".join(reasons)
 
 
+def with_gate(row: KernelEvidence, gate: GateResult) -> KernelEvidence:
+    """The row with one more gate. A kernel that two rungs share has what both showed: a failure stays."""
+    known = next((each for each in row.gates if each.gate == gate.gate), None)
+    kept = [each for each in row.gates if each is not known]
+    worse = gate if known is None or _BADNESS[gate.result] >= _BADNESS[known.result] else known
+    return row.model_copy(update={"gates": in_order([*kept, worse])})
+
+
+def in_order(gates: Iterable[GateResult]) -> list[GateResult]:
+    """From planned to ran: a failed gate ends what is reached."""
+    return sorted(gates, key=lambda each: GATES.index(each.gate))
+
+
+_BADNESS = {"pass": 0, "not_run": 1, "fail": 2}
+
+
 def not_run(row: KernelEvidence, reason: str) -> KernelEvidence:
     """The row with the last gate not run."""
-    return row.model_copy(update={"gates": [*row.gates, GateResult(gate="ran", result="not_run", reason=reason)]})
+    return with_gate(row, GateResult(gate="ran", result="not_run", reason=reason))
 
 
 def with_ran(
@@ -100,7 +116,7 @@ def with_ran(
         return not_run(row, f"{chip.name} {why}")
     if facts is not None and not facts.loadable:
         gate = GateResult(gate="ran", result="fail", reason=facts.reason, facts=_chip_facts(chip))
-        return row.model_copy(update={"gates": [*row.gates, gate]})
+        return with_gate(row, gate)
     ran = [each for each in results if each.verdict != "not_run"]
     if not ran:
         return not_run(row, results[0].detail if results else "no case asks for this kernel here")
@@ -113,7 +129,7 @@ def with_ran(
     }
     reason = "; ".join(f"{each.name}: {each.verdict}" for each in failed[:4])
     gate = GateResult(gate="ran", result="fail" if failed else "pass", reason=reason, facts=counts)
-    return row.model_copy(update={"gates": [*row.gates, gate]})
+    return with_gate(row, gate)
 
 
 def _chip_facts(chip: Chip) -> dict[str, Any]:

@@ -26,13 +26,13 @@ from advisor.errors import DeviceError
 from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
 from advisor.problem import parse_problem
-from advisor.records.base import canonical_json
 from advisor.records.candidate import Family
 from advisor.records.case import Case
 from advisor.records.evidence import Timing, WorstElement
 from advisor.records.launch import Kernel, Launch, ResolvedLaunch
 from advisor.runtime import Buffer, Device, Prepared, open_device
 from advisor.validation.checks import Comparison, NumpyArrays, TorchArrays, compare, traced_once
+from advisor.validation.kept import keep_case
 
 MARGIN_BYTES = 4096  # of known bytes before and after every buffer: a stray write shows
 MARGIN_BYTE = 0xA5
@@ -40,7 +40,6 @@ LAUNCHES = 64  # eager, and again in a graph
 HOST_LIMIT_S = 180.0  # making inputs and a reference; no GPU code of ours runs
 LAUNCH_LIMIT_S = 20.0  # a launch that takes longer hangs: no case here needs a second
 SHARED_BYTES = 2**25  # inputs larger than this are made once and shared between processes through files
-KEPT_BYTES = 2**26  # of inputs that --keep writes; larger ones follow from the case's seed
 TIMED_BYTES_OF_L2 = 2  # buffers rotate over this many times the L2 cache
 MAX_COPIES = 256
 TIMED_SAMPLES = 20
@@ -156,7 +155,7 @@ class GpuBackend:
         self._upload(arrays, kernels, case)
         resolved = [self._resolve(kernel, case) for kernel in kernels]
         if keep is not None:
-            _keep(Path(keep), run, case, resolved, arrays)
+            keep_case(Path(keep), run, case, resolved, arrays)
         outputs = [
             name for name, buffer in self._setup.launch.buffers.items() if buffer.role != "in" and name in arrays
         ]
@@ -520,15 +519,3 @@ def _extents(shape: Sequence[str | int], case: Case) -> list[int]:
 def _load(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     raw: NDArray[Any] = np.load(path, mmap_mode="r")
     return raw.view(dtype)
-
-
-def _keep(folder: Path, run: str, case: Case, resolved: Sequence[ResolvedLaunch], arrays: Mapping[str, Any]) -> None:
-    """The case as files that run again: one resolved launch a kernel, and the buffers' first bytes."""
-    place = folder / run
-    place.mkdir(parents=True, exist_ok=True)
-    for index, each in enumerate(resolved):
-        suffix = f".{index}" if len(resolved) > 1 else ""
-        (place / f"{case.name}{suffix}.json").write_text(canonical_json(each), encoding="utf-8")
-    if sum(each.nbytes for each in arrays.values()) <= KEPT_BYTES:
-        raw: dict[str, Any] = {name: np.asarray(each).view(np.uint8) for name, each in arrays.items()}
-        np.savez(place / f"{case.name}.inputs.npz", **raw)

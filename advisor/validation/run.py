@@ -1,58 +1,35 @@
-"""`validate`: every rung of a bundle on a GPU, in child processes, and what it showed as Evidence.
+"""`validate`: what of a bundle runs where, and what it showed as Evidence.
 
 Imports the rooms below `validation`; the toolchain only where kernels beside the bundle's are built.
-
-What runs, in this order:
-  rungs       every case of the kind on every rung of the ladder that the device loads, a process each; then its time
-  variants    the choice under other schedules, on the cases about scheduling: the same bits as the choice
-  twins       every run's traced twin on the same cases: every tile and slice computed exactly once
-  experiment  with `experiment="ab"`: the choice against its best alternative, sample by sample in turn
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from advisor.bundle import Bundle, evaluate, read_build
-from advisor.errors import AdvisorError, BundleError
-from advisor.kinds import workload as make_workload
-from advisor.kinds.workload import Workload
-from advisor.machine import max_active_clusters
-from advisor.problem import parse_problem
-from advisor.records.candidate import OccupancyKey
-from advisor.records.case import Case
-from advisor.records.evidence import (
-    CaseResult,
-    CaseVerdict,
-    Evidence,
-    KernelEvidence,
-    ResidencyCheck,
-    Timing,
-)
-from advisor.records.launch import ResolvedLaunch
+from advisor.bundle import Bundle, read_build
+from advisor.errors import BundleError
+from advisor.records.evidence import Evidence
 from advisor.runtime import Device
-from advisor.validation.assemble import Assembly, Build, Row, assemble, toolchain_build, with_alternative
-from advisor.validation.experiment import check_experiment, judge
-from advisor.validation.gates import compiled_rows, extra_rows, not_run, with_ran
-from advisor.validation.gpu import CaseOutcome, KernelFacts, Setup
-from advisor.validation.workers import Workers, WorkerStopped
+from advisor.validation.assemble import Build, Row, bundle_rows, toolchain_build
+from advisor.validation.driver import BuildRows, Progress, Task, silent
+from advisor.validation.experiment import check_experiment
+from advisor.validation.gates import compiled_rows, not_run
+from advisor.validation.merge import merged
+from advisor.validation.on_emulator import Emulation, OnEmulator
+from advisor.validation.on_gpu import GPU_BACKEND, OnGpu
 
-Progress = Callable[[str, int, int | None], None]
-
-GPU_BACKEND = "advisor.validation.gpu:GpuBackend"
-OWN_SHAPE = 0  # cases come with the problem's own shape first: it is the one that is timed
-MAX_STOPS = 3  # of one rung: after so many hangs or crashes its other cases are not run
+NO_TIME = "times are measured on a GPU: the emulator has none"
 
 
 def validate(
     bundle: Bundle,
     *,
     device: Device | None,
+    emulation: Emulation | None = None,
     build: Build = toolchain_build,
     progress: Progress | None = None,
     keep: Path | None = None,
@@ -61,13 +38,14 @@ def validate(
     reason: str = "no GPU at hand",
     backend: str = GPU_BACKEND,
 ) -> Evidence:
-    """Runs `bundle` on `device` and returns what it showed. Without a device all that needs one is `not_run`, with
-    `reason`.
+    """Runs `bundle` and returns what it showed: on `device` alone, with `emulation` in the emulator alone, with both
+    each kernel on the device where it runs there, else in the emulator. With neither, nothing runs. What needs a GPU
+    and has none is `not_run`, with `reason`.
 
     `build` compiles kernels that the bundle does not hold (other schedules, traced twins, the alternative). `keep` is
     a folder for every case as a resolved launch. `cases` restricts the cases by name. `backend` names what runs in
-    the children. Raises BundleError BUILD_MISSING, InputError EXPERIMENT_UNKNOWN, DeviceError when the device cannot
-    be opened again from a child.
+    the children that have the GPU. Raises BundleError BUILD_MISSING, InputError EXPERIMENT_UNKNOWN, DeviceError when
+    the device cannot be opened again from a child.
     """
     check_experiment(experiment)
     built = read_build(bundle)
@@ -78,343 +56,33 @@ def validate(
             fix="run advisor generate again",
             numbers={"folder": str(bundle.folder)},
         )
-    if device is None:
-        rows = [not_run(row, reason) for row in compiled_rows(bundle, built)]
-        return Evidence(
-            bundle=bundle.name,
-            manifest_hash=bundle.manifest_hash,
-            device="none",
-            not_run_reason=reason,
-            gates=rows,
-            experiment={"name": experiment, "verdict": "not_run", "reason": reason} if experiment else None,
-            verdict="not_run",
-        )
+    found: Evidence | None = None
     with tempfile.TemporaryDirectory(prefix="advisor-validate-") as folder:
-        return _Validation(bundle, built, device, build, progress, keep, cases, Path(folder)).run(experiment, backend)
+        task = Task(bundle, built, Path(folder), build, progress or silent, keep, cases)
+        on_gpu = None if device is None else OnGpu(task, device, only_what_runs=emulation is not None)
+        if on_gpu is not None:
+            found = on_gpu.run(experiment, backend)
+        if emulation is not None and any(_is_left(on_gpu, row) for row in bundle_rows(bundle)):
+            on_emulator = OnEmulator(task, emulation, reason=reason if on_gpu is None else None)
+            found = merged(found, on_emulator.run(partial(_is_left, on_gpu)))
+    if found is None:
+        found = _nothing(bundle, built, reason)
+    if experiment and device is None:
+        why = reason if emulation is None else f"{reason}; {NO_TIME}"
+        found = found.model_copy(update={"experiment": {"name": experiment, "verdict": "not_run", "reason": why}})
+    return found
 
 
-class _Validation:
-    """One run of `validate` on a device."""
-
-    def __init__(
-        self,
-        bundle: Bundle,
-        built: list[dict[str, Any]],
-        device: Device,
-        build: Build,
-        progress: Progress | None,
-        keep: Path | None,
-        wanted: Collection[str] | None,
-        folder: Path,
-    ) -> None:
-        self.bundle = bundle
-        self.built = built
-        self.device = device
-        self.build = build
-        self.progress = progress or (lambda *_: None)
-        self.keep = keep
-        self.wanted = wanted
-        self.folder = folder
-        self.profile = device.profile()
-        self.workload: Workload = make_workload(parse_problem(bundle.problem_text, "problem.yaml"))
-        self.results: list[CaseResult] = []
-        self.facts: dict[str, KernelFacts] = {}
-        self.bits = SameBits()
-        self.done, self.total = 0, 0
-
-    def run(self, experiment: str | None, backend: str) -> Evidence:
-        with Workers(backend) as workers:  # they start while the compiler works
-            self.progress("building other schedules and traced twins", 0, None)
-            assembly = assemble(self.bundle, self.workload, self.profile, self.build, self.folder)
-            rival, why_not = None, ""
-            if experiment == "ab":
-                assembly, rival, why_not = self._rival(assembly)
-            setup = workers.setup = self._setup(assembly)
-            self.progress("loading every kernel", 0, None)
-            self.facts = workers.fresh().call("survey")
-            residency = {name: each.max_active_clusters for name, each in self.facts.items() if each.loadable}
-            workers.setup = replace(setup, residency=residency)
-            self._run_rows(workers, assembly)
-            found = self._experiment(workers, assembly, rival, why_not) if experiment == "ab" else None
-        if assembly.missing:
-            self.results.append(self._not_run_row("other_schedules_and_twins", assembly.missing))
-        return self._evidence(assembly, found)
-
-    def _setup(self, assembly: Assembly) -> Setup:
-        constraints = self.bundle.plan.problem.get("constraints") or {}
-        return Setup(
-            device_index=self.device.info.index,
-            problem_text=self.bundle.problem_text,
-            launch=assembly.launch,
-            images=dict(assembly.images),
-            folder=str(self.folder),
-            sm_budget=constraints.get("sm_budget"),
-        )
-
-    # ---- rows and cases -----------------------------------------------------------------------------------------
-
-    def _run_rows(self, workers: Workers, assembly: Assembly) -> None:
-        work = [(row, self._cases(row)) for row in assembly.rows]
-        self.total = sum(len(cases) for _, cases in work)
-        shared = ""
-        for row, cases in work:
-            # A rung has a process of its own; variants, and then twins, share one for as long as it is healthy.
-            if row.kind == "rung" or row.kind != shared:
-                workers.release()
-            shared = row.kind
-            self._run_row(workers, row, cases)
-
-    def _cases(self, row: Row) -> list[Case]:
-        """The cases of a row that its condition admits; alignment decides, not the budget of SMs."""
-        facts = self.facts.get(row.main.id)
-        resident = facts.max_active_clusters if facts else 0
-        made = self.workload.cases(row.run.candidate, resident)
-        if row.kind in ("variant", "twin"):
-            made = [case for case in made if case.scheduling or case is made[OWN_SHAPE]]
-        if self.wanted is not None:
-            made = [case for case in made if case.name in self.wanted]
-        return [case for case in made if self._admits(row, case)]
-
-    def _admits(self, row: Row, case: Case) -> bool:
-        names = {name: int(value) for name, value in case.arguments.items() if isinstance(value, int)}
-        names |= {"num_sms": self.device.info.sms, "sm_budget": self.device.info.sms}
-        queries: dict[str, Callable[..., int]] = {
-            "loadable": lambda _: True,
-            "max_active_clusters": lambda _: 1,
-            "aligned": lambda _, multiple: 256 % multiple == 0,
-        }
-        return bool(evaluate(row.when, names, queries))
-
-    def _run_row(self, workers: Workers, row: Row, cases: Sequence[Case]) -> None:
-        obstacle = self._obstacle(row)
-        stops = 0
-        for case in cases:
-            self.done += 1
-            self.progress(f"{row.run.id}: {case.name}", self.done, self.total)
-            if obstacle:
-                self.results.append(self._result(row, case, "not_run", obstacle))
-                continue
-            result = self._run_case(workers, row, case)
-            self.results.append(result)
-            if result.verdict in ("deadlock", "timeout", "launch_error"):
-                stops += 1
-                obstacle = f"{stops} cases of this rung hung or crashed before" if stops == MAX_STOPS else ""
-        if row.kind == "rung" and not obstacle:
-            self._time(workers, row, cases)
-
-    def _obstacle(self, row: Row) -> str:
-        """Why a row cannot run here at all."""
-        for kernel_id in row.kernel_ids:
-            facts = self.facts[kernel_id]
-            if not facts.loadable:
-                return facts.reason
-            if facts.max_active_clusters == 0:
-                return f"no cluster of {kernel_id} is resident on {self.device.info.name}: the ladder steps down"
-        return ""
-
-    def _run_case(self, workers: Workers, row: Row, case: Case) -> CaseResult:
-        keep = str(self.keep) if self.keep is not None else None
-        try:
-            outcome: CaseOutcome = workers.current().call(
-                "run_case", row.run.id, row.kernel_ids, case, row.kind != "twin", keep
-            )
-        except WorkerStopped as stopped:
-            return self._result(row, case, stopped_verdict(stopped), stopped.detail)
-        except AdvisorError as error:
-            workers.release()  # a fault has taken the context along; a refusal costs a new process, no more
-            return self._result(row, case, "launch_error", str(error))
-        checks = dict(outcome.checks)
-        details = [outcome.detail] if outcome.detail else []
-        if row.kind != "twin":
-            other = self.bits.check(row, case, outcome.digest)
-            if other is not None:
-                checks["same_bits"] = other == ""
-                details += [f"other bits than {other}, which sums the same tiles in the same order"] if other else []
-        verdict: CaseVerdict = "correct" if all(checks.values()) else "mismatch"
-        return self._result(row, case, verdict, "; ".join(details), outcome, checks)
-
-    def _result(
-        self,
-        row: Row,
-        case: Case,
-        verdict: CaseVerdict,
-        detail: str,
-        outcome: CaseOutcome | None = None,
-        checks: Mapping[str, bool] | None = None,
-    ) -> CaseResult:
-        launch: ResolvedLaunch | None = outcome.launch if outcome else None
-        return CaseResult(
-            name=case.name,
-            kernel_id=row.main.id,
-            rung=row.run.id,
-            arguments=case.arguments,
-            launch=launch,
-            verdict=verdict,
-            detail=detail,
-            worst=outcome.worst if outcome else None,
-            checks=dict(checks or {}),
-            launches=outcome.launches if outcome else 0,
-        )
-
-    def _not_run_row(self, name: str, why: str) -> CaseResult:
-        choice = self.bundle.launch.kernels[0].id
-        return CaseResult(
-            name=name, kernel_id=choice, rung=choice, arguments={}, launch=None, verdict="not_run", detail=why
-        )
-
-    # ---- time ---------------------------------------------------------------------------------------------------
-
-    def _time(self, workers: Workers, row: Row, cases: Sequence[Case]) -> None:
-        """The own shape's time, put on its result. A rung that is not right there is not timed."""
-        own = next((case for case in cases if case.name.startswith("own_shape") and case.data == "normal"), None)
-        where = next(
-            (
-                index
-                for index, each in enumerate(self.results)
-                if own is not None and each.rung == row.run.id and each.name == own.name and each.verdict == "correct"
-            ),
-            None,
-        )
-        if own is None or where is None:
-            return
-        result = self.results[where]
-        if result.launch is None or 0 in result.launch.grid_blocks:
-            return
-        try:
-            timing: Timing = workers.current().call("time", row.kernel_ids, own)
-        except WorkerStopped as stopped:
-            update: dict[str, Any] = {"verdict": stopped_verdict(stopped), "detail": stopped.detail}
-        except AdvisorError as error:
-            workers.release()
-            update = {"verdict": "launch_error", "detail": f"while it was timed: {error}"}
-        else:
-            update = {"timing": timing}
-        self.results[where] = result.model_copy(update=update)
-
-    # ---- experiment ---------------------------------------------------------------------------------------------
-
-    def _rival(self, assembly: Assembly) -> tuple[Assembly, Row | None, str]:
-        if not self.bundle.plan.alternatives:
-            return assembly, None, "the plan has no alternative: nothing else is legal"
-        try:
-            wider, row = with_alternative(
-                assembly,
-                self.bundle,
-                self.workload,
-                self.bundle.plan.alternatives[0],
-                self.build,
-                self.folder,
-                self.profile.compute_capability,
-            )
-        except AdvisorError as error:
-            return assembly, None, f"the alternative was not built: {error}"
-        return wider, row, ""
-
-    def _experiment(self, workers: Workers, assembly: Assembly, rival: Row | None, why_not: str) -> dict[str, Any]:
-        choice = assembly.rows[0]
-        planned = self.bundle.plan.choice
-        document: dict[str, Any] = {"name": "ab", "choice": planned.kernel_id if planned else choice.run.id}
-        if rival is None:
-            return {**document, "verdict": "not_run", "reason": why_not}
-        alternative = self.bundle.plan.alternatives[0]
-        document |= {"alternative": alternative.label, "predicted_margin": alternative.margin}
-        if planned is not None and planned.kernel_id != choice.run.id:
-            why = f"the choice {planned.kernel_id} has no kernel yet: nothing can be measured against it"
-            return {**document, "verdict": "not_run", "reason": why}
-        obstacle = self._obstacle(choice) or self._obstacle(rival)
-        own = next((case for case in self._cases(choice) if case.data == "normal"), None)
-        if obstacle or own is None:
-            return {**document, "verdict": "not_run", "reason": obstacle or "no case to measure"}
-        self.progress(f"experiment: {document['choice']} against {alternative.label}", self.done, self.total)
-        workers.release()
-        for row in (choice, rival):
-            result = self._run_case(workers, row, own)
-            if row is rival:
-                self.results.append(result)
-            if result.verdict != "correct":
-                why = f"{row.run.id} is not right on {own.name} ({result.verdict}): its time means nothing"
-                return {**document, "verdict": "not_run", "reason": why}
-        try:
-            first, second = workers.current().call("compare_times", choice.kernel_ids, rival.kernel_ids, own)
-        except (WorkerStopped, AdvisorError) as error:
-            return {**document, "verdict": "not_run", "reason": f"the timing did not finish: {error}"}
-        return {**document, "case": own.name, **judge(first, second)}
-
-    # ---- evidence -----------------------------------------------------------------------------------------------
-
-    def _evidence(self, assembly: Assembly, experiment: dict[str, Any] | None) -> Evidence:
-        chip = self.device.info.chip()
-        rows = [*compiled_rows(self.bundle, self.built), *extra_rows(assembly.extras, assembly.rows)]
-        gates: list[KernelEvidence] = []
-        for row in rows:
-            runs = {each.run.id for each in assembly.rows if row.kernel_id in each.kernel_ids}
-            image = assembly.images.get(row.kernel_id)
-            results = [each for each in self.results if each.rung in runs]
-            target = image.target if image else None
-            gates.append(with_ran(row, target, self.facts.get(row.kernel_id), results, chip))
-        failed = any(gate.result == "fail" for row in gates for gate in row.gates)
-        verdicts = Counter(result.verdict for result in self.results)
-        wrong = sum(count for verdict, count in verdicts.items() if verdict not in ("correct", "not_run"))
-        return Evidence(
-            bundle=self.bundle.name,
-            manifest_hash=self.bundle.manifest_hash,
-            device="cuda",
-            chip=chip,
-            gates=gates,
-            cases=self.results,
-            residency=self._residency(assembly),
-            experiment=experiment,
-            not_run_reason=None if verdicts["correct"] or wrong else "no kernel of this bundle ran on this device",
-            verdict="fail" if failed or wrong else "pass" if verdicts["correct"] else "not_run",
-        )
-
-    def _residency(self, assembly: Assembly) -> list[ResidencyCheck]:
-        """The formula on this device's profile against the driver's answer, for every kernel that loads."""
-        checks = []
-        for kernel in assembly.launch.kernels:
-            facts = self.facts.get(kernel.id)
-            if facts is None or not facts.loadable:
-                continue
-            x, y, z = kernel.block
-            key = OccupancyKey(
-                threads=x * y * z,
-                registers=facts.registers,
-                smem_bytes=kernel.static_smem_bytes + evaluate(kernel.dynamic_smem_bytes, {}),
-                carveout=kernel.carveout,
-                cluster=kernel.cluster,
-            )
-            checks.append(
-                ResidencyCheck(
-                    kernel_id=kernel.id,
-                    cluster_size=key.cluster_size,
-                    predicted=max_active_clusters(self.profile, key),
-                    queried=facts.max_active_clusters,
-                )
-            )
-        return checks
+def _is_left(on_gpu: OnGpu | None, row: Row) -> bool:
+    """Whether the emulator is to run a row: whatever does not run on the GPU."""
+    return on_gpu is None or not on_gpu.runs(row)
 
 
-class SameBits:
-    """Runs that sum the same tiles in the same order must give the same bits, whatever the schedule and the cluster."""
-
-    def __init__(self) -> None:
-        self._first: dict[tuple[Any, ...], tuple[str, str]] = {}
-
-    def check(self, row: Row, case: Case, digest: str) -> str | None:
-        """None for the first run of its kind on this case, "" where the bits agree, else who had other bits."""
-        c = row.run.candidate
-        order = (
-            (c.family, c.tile, c.work, c.cluster[2] > 1) if c.work.split_k > 1 else (c.family, c.tile, c.work.swap_ab)
-        )
-        key = (order, case.name, case.data, case.seed, tuple(sorted(case.arguments.items())))
-        known = self._first.setdefault(key, (digest, row.run.id))
-        if known[1] == row.run.id:
-            return None
-        return "" if known[0] == digest else known[1]
-
-
-def stopped_verdict(stopped: WorkerStopped) -> CaseVerdict:
-    """A launch that does not come back is a deadlock, a slow host a timeout, a dead process a launch error."""
-    if not stopped.timed_out:
-        return "launch_error"
-    return "deadlock" if "launch" in stopped.stage else "timeout"
+def _nothing(bundle: Bundle, built: BuildRows, reason: str) -> Evidence:
+    return Evidence(
+        bundle=bundle.name,
+        manifest_hash=bundle.manifest_hash,
+        not_run_reason=reason,
+        gates=[not_run(row, reason) for row in compiled_rows(bundle, built)],
+        verdict="not_run",
+    )

@@ -19,17 +19,20 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
-from advisor.errors import DeviceError, ToolError
+from advisor.errors import AdvisorError, DeviceError, ToolError
 
 START_LIMIT_S = 120.0  # from the start of a process until its imports are done
 SPARES = 2  # processes that start ahead: importing torch takes longer than the cases of a small rung
 _CALL_LIMIT_S = 60.0  # before a call has named its first stage
 _LAST_LINES = 12
+
+Job = TypeVar("Job")
 
 
 class WorkerStopped(Exception):
@@ -45,7 +48,7 @@ class WorkerStopped(Exception):
 class Worker:
     """One child process with one backend."""
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, environment: Mapping[str, str] | None = None) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parent.parent.parent)
@@ -56,11 +59,12 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
-            env={**os.environ, "PYTHONPATH": search},
+            env={**os.environ, **(environment or {}), "PYTHONPATH": search},
         )
         theirs.close()
         self._connection = Connection(ours.detach())
         self._ready = False
+        self._enter("start", START_LIMIT_S)
 
     @property
     def pid(self) -> int:
@@ -76,52 +80,70 @@ class Worker:
         Raises WorkerStopped when the child hangs or dies (it is dead afterwards), and what the backend refused with:
         DeviceError, ToolError or another AdvisorError.
         """
-        stage, limit = ("start", START_LIMIT_S) if not self._ready else ("call", _CALL_LIMIT_S)
+        self.begin(method, *args)
+        while True:
+            if not self._connection.poll(max(0.0, self.deadline - time.monotonic())):
+                raise self.expired()
+            kind, value = self.take()
+            if kind == "value":
+                return value
+            if on_stage is not None:
+                on_stage(value)
+
+    # The same in steps, for a caller that has several children at work.
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    def begin(self, method: str, *args: Any) -> None:
+        """Asks the child for `method(*args)`. It has until `deadline` to say something."""
+        self._enter(*(("start", START_LIMIT_S) if not self._ready else ("call", _CALL_LIMIT_S)))
         try:
             self._connection.send(("call", method, args))
         except (BrokenPipeError, ConnectionResetError):
-            raise self._died(stage) from None
-        while True:
-            message = self._receive(stage, limit)
-            kind, *rest = message
-            if kind == "stage":
-                self._ready = True
-                stage, limit = rest
-                if on_stage is not None:
-                    on_stage(stage)
-            elif kind == "value":
-                self._ready = True
-                return rest[0]
-            elif kind == "refused":
-                self._ready = True
-                raise _rebuilt(*rest)
-            else:
-                raise self._bug(stage, rest[0])
+            raise self._died() from None
 
-    def _receive(self, stage: str, limit: float) -> Any:
-        deadline = time.monotonic() + limit
+    def take(self) -> tuple[Literal["stage", "value"], Any]:
+        """What the child has said: the stage that it is in now, or its answer. Raises as `call` does."""
         try:
-            if not self._connection.poll(max(0.0, deadline - time.monotonic())):
-                self.kill()
-                raise WorkerStopped(stage, f"no answer within {limit:g} s while in {stage!r}", timed_out=True)
-            return self._connection.recv()
+            kind, *rest = self._connection.recv()
         except (EOFError, ConnectionResetError):
-            raise self._died(stage) from None
+            raise self._died() from None
+        self._ready = True
+        if kind == "stage":
+            self._enter(*rest)
+            return "stage", self._stage
+        if kind == "value":
+            return "value", rest[0]
+        if kind == "refused":
+            raise _rebuilt(*rest)
+        raise self._bug(rest[0])
 
-    def _died(self, stage: str) -> WorkerStopped:
-        code = self._wait()
+    def _enter(self, stage: str, limit_s: float) -> None:
+        self._stage, self._limit_s = stage, limit_s
+        self.deadline = time.monotonic() + limit_s
+
+    def expired(self) -> WorkerStopped:
+        """Ends a child that has outlasted its stage."""
+        self.kill()
+        detail = f"no answer within {self._limit_s:g} s while in {self._stage!r}"
+        return WorkerStopped(self._stage, detail, timed_out=True)
+
+    def _died(self) -> WorkerStopped:
+        code, stage = self._wait(), self._stage
         how = f"ended with exit code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
         lines = self._last_lines()
         detail = f"the process {how} while in {stage!r}" + (f": {lines}" if lines else "")
         return WorkerStopped(stage, detail, timed_out=False)
 
-    def _bug(self, stage: str, trace: str) -> ToolError:
+    def _bug(self, trace: str) -> ToolError:
         self.kill()
         return ToolError(
             "VALIDATION_FAULT",
-            f"the validation process failed in {stage!r}: {trace}",
+            f"the validation process failed in {self._stage!r}: {trace}",
             fix="this is a fault of the tool: report it with the bundle",
-            numbers={"stage": stage},
+            numbers={"stage": self._stage},
         )
 
     def _wait(self) -> int:
@@ -189,6 +211,92 @@ class Workers:
         self._spares.clear()
 
     def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Pool:
+    """Several processes that work through jobs side by side, each at one job at a time. They start at once, so that
+    their imports overlap with what the caller does before it has jobs."""
+
+    def __init__(self, backend: str, size: int, environment: Mapping[str, str] | None = None) -> None:
+        self.setup: Any = None  # what a process opens with
+        self._make = partial(Worker, backend, environment)
+        self._size = size
+        self._spares = deque(self._make() for _ in range(size))
+        self._workers: list[Worker] = []
+
+    def run(
+        self, jobs: Iterable[Job], method: str, arguments: Callable[[Job], Sequence[Any]]
+    ) -> Iterator[tuple[Job, Any]]:
+        """Each job with the value of `method(*arguments(job))`, in the order in which they end; with the exception
+        where the child refused it, hung or died, and the next job then gets a new child.
+
+        The jobs are asked for one by one, as children become free. Raises what opening the backend raises.
+        """
+        waiting = iter(jobs)
+        busy: dict[Worker, Job] = {}
+        idle = list(self._workers)
+        more = True
+        while more or busy:
+            while more and (idle or len(busy) < self._size):
+                try:
+                    job = next(waiting)
+                except StopIteration:
+                    more = False
+                    break
+                worker = idle.pop() if idle else self._opened()
+                busy[worker] = job
+                try:
+                    worker.begin(method, *arguments(job))
+                except WorkerStopped as stopped:
+                    self._drop(worker)
+                    yield busy.pop(worker), stopped
+            for worker, ended in self._answers(list(busy)):
+                if worker.alive:
+                    idle.append(worker)
+                else:
+                    self._drop(worker)
+                yield busy.pop(worker), ended
+
+    def _opened(self) -> Worker:
+        worker = self._spares.popleft() if self._spares else self._make()
+        self._workers.append(worker)
+        worker.call("open", self.setup)
+        return worker
+
+    def _answers(self, busy: Sequence[Worker]) -> Iterator[tuple[Worker, Any]]:
+        """Waits until something has come, and gives the answers among it."""
+        by_connection = {each.connection: each for each in busy}
+        patience = max(0.0, min((each.deadline for each in busy), default=0.0) - time.monotonic())
+        ready = wait(list(by_connection), patience) if busy else []
+        for worker in busy:
+            try:
+                if worker.connection in ready:
+                    kind, value = worker.take()
+                    if kind == "value":
+                        yield worker, value
+                elif time.monotonic() > worker.deadline:
+                    raise worker.expired()
+            except (WorkerStopped, AdvisorError) as error:
+                if isinstance(error, ToolError) and error.code == "VALIDATION_FAULT":
+                    raise
+                yield worker, error
+
+    def _drop(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        worker.close()
+
+    def close(self) -> None:
+        for worker in (*self._workers, *self._spares):
+            worker.kill()
+            worker.close()
+        self._workers.clear()
+        self._spares.clear()
+
+    def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -77,7 +78,8 @@ def test_the_examples_of_help_run_in_the_order_of_the_readme(advisor: Advisor) -
         ("plan", "examples"),
         ("plan", "examples/gemm.yaml", "--target", "b20"),
         ("plan", "examples/gemm.yaml", "--target", "missing.toml"),
-        ("run", "examples/gemm_small.yaml", "--device", "emulator"),
+        ("run", "examples/gemm_small.yaml", "--device", "emulator:0"),
+        ("probe", "--device", "emulator"),
         ("run", "examples/gemm_small.yaml", "--device", "cuda:x"),
         ("validate", "missing"),
         ("validate", "examples"),
@@ -109,11 +111,6 @@ def test_an_error_with_json_is_one_document_on_stdout(advisor: Advisor, problem:
     assert result.document["error"]["code"] == "PROBLEM_RANGE"
     assert result.document["error"]["line"] == 6
     assert result.document["error"]["numbers"]["value"] == -2
-
-
-def test_the_emulator_is_refused_by_name(advisor: Advisor) -> None:
-    result = advisor("run", "examples/gemm_small.yaml", "--device", "emulator")
-    assert "does not drive the emulator" in result.stderr
 
 
 def test_a_required_gpu_that_is_not_there_exits_3(advisor: Advisor, no_gpu: None, workplace: Path) -> None:
@@ -260,6 +257,19 @@ def test_a_profile_file_of_the_problem_is_relative_to_the_problem(advisor: Advis
 
 
 @pytest.fixture
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator runs two cases of each rung."""
+    from advisor.validation.driver import Driver
+
+    every = Driver.cases_of
+
+    def few(self: Driver, *about: Any, **how: Any) -> list[Any]:
+        return [each for each in every(self, *about, **how) if each.name in ("k_one", "tile_plus_one")]
+
+    monkeypatch.setattr(Driver, "cases_of", few)
+
+
+@pytest.fixture
 def bundle(advisor: Advisor, problem: Callable[..., str]) -> str:
     result = advisor("generate", problem(name="tiny.yaml"), "--quiet")
     assert result.status == EXIT_DONE, result.stderr
@@ -298,28 +308,60 @@ def test_the_same_problem_gives_the_same_bytes_twice(
 
 @pytest.mark.slow
 def test_run_without_a_gpu_is_done_and_says_what_did_not_run(
-    advisor: Advisor, problem: Callable[..., str], no_gpu: None, workplace: Path
+    advisor: Advisor, problem: Callable[..., str], no_gpu: None, few_runs: None, workplace: Path
 ) -> None:
     result = advisor("run", problem(name="tiny.yaml"))
     assert result.status == EXIT_DONE, result.stderr
-    assert "Compiled, not run" in result.stdout
+    assert "No kernel ran on a GPU" in result.stdout
     assert "NO_DRIVER" in result.stdout
     text = (workplace / "generated/tiny/report.validated.md").read_text()
-    assert "compiled: PTX and cubin exist" in text
+    assert "| evidence reached | emulated: the PTX ran on the CPU" in text
+    assert "Evidence: emulated." in text
     assert "sm90_one_tile for sm_90a" in text
     assert ": not run, no NVIDIA driver" in text
+    assert "- ptxas: what ships is its SASS, shown only by a run on the chip: sm90_one_tile" in text
     assert "evidence reached | planned" in (workplace / "generated/tiny/report.md").read_text()
 
 
 @pytest.mark.slow
-def test_validate_without_a_gpu_records_not_run_with_the_reason(advisor: Advisor, bundle: str, no_gpu: None) -> None:
+def test_validate_without_a_gpu_emulates_and_says_what_did_not_run(
+    advisor: Advisor, bundle: str, no_gpu: None, few_runs: None
+) -> None:
     result = advisor("validate", bundle, "--json")
     assert result.status == EXIT_DONE
-    assert result.document["verdict"] == "not_run"
+    assert (result.document["verdict"], result.document["devices"]) == ("pass", ["emulator"])
     assert "driver" in result.document["not_run_reason"]
     gates = {gate["gate"]: gate["result"] for row in result.document["gates"] for gate in row["gates"]}
-    assert gates == {"rendered": "pass", "compiled": "pass", "ran": "not_run"}
+    assert gates == {"rendered": "pass", "compiled": "pass", "emulated": "pass", "ran": "not_run"}
     assert advisor("validate", bundle, "--device", "cuda").status == EXIT_DEVICE
+
+
+@pytest.mark.slow
+def test_a_bundle_whose_ptx_is_wrong_exits_1_and_names_the_fault(
+    advisor: Advisor, bundle: str, few_runs: None, workplace: Path
+) -> None:
+    build = workplace / bundle / "build"
+    ptx = build / "sm90_one_tile.sm_90a.ptx"
+    ptx.write_text(re.sub(r"cp\.async\.bulk\.wait_group 0;", "", ptx.read_text()))
+    document = json.loads((build / "build.json").read_text())
+    row = next(each for each in document["images"] if each["kernel_id"] == "sm90_one_tile")
+    row["ptx_sha256"] = hashlib.sha256(ptx.read_bytes()).hexdigest()
+    (build / "build.json").write_text(json.dumps(document))
+    result = advisor("validate", bundle, "--device", "emulator")
+    assert result.status == EXIT_NO, result.stderr
+    assert "EMU_ASYNC_AT_EXIT" in result.stdout
+    assert "sm90_one_tile for sm_90a failed at emulated" in " ".join(result.stdout.split())
+    again = advisor("validate", bundle, "--device", "emulator", "--json")
+    assert again.document["verdict"] == "fail"
+    assert {each["verdict"] for each in again.document["cases"] if each["rung"] == "sm90_one_tile"} == {"protocol"}
+
+
+@pytest.mark.slow
+def test_full_emulates_the_product_of_policies_and_seeds(advisor: Advisor, bundle: str, few_runs: None) -> None:
+    result = advisor("validate", bundle, "--device", "emulator", "--full", "--json")
+    assert result.status == EXIT_DONE
+    runs = [len(each["runs"]) for each in result.document["cases"] if each["launches"]]
+    assert set(runs) == {4 * 8}
 
 
 @pytest.mark.slow
@@ -583,7 +625,7 @@ def test_an_option_of_the_validation_is_refused_before_anything_is_written(
 
 @pytest.mark.slow
 def test_an_image_of_another_source_is_no_evidence(
-    advisor: Advisor, bundle: str, no_gpu: None, workplace: Path
+    advisor: Advisor, bundle: str, no_gpu: None, few_runs: None, workplace: Path
 ) -> None:
     """build.json agrees with the files beside it, and says of a source that is not the bundle's."""
     place = workplace / bundle / "build" / "build.json"

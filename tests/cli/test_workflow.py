@@ -14,6 +14,7 @@ from advisor.errors import DeviceError, InputError
 from advisor.machine import load_profile, max_active_clusters
 from advisor.records.base import canonical_json
 from advisor.records.candidate import OccupancyKey
+from advisor.records.evidence import Chip
 from advisor.records.plan import Plan
 
 Answer = Callable[[OccupancyKey], int]
@@ -23,7 +24,10 @@ class FakeDevice:
     """An H200 whose residency a test decides. It knows what it was asked, and by which image."""
 
     def __init__(self, answer: Answer | None = None, cc: tuple[int, int] = (9, 0)) -> None:
-        self.info = SimpleNamespace(name="Fake H200", compute_capability=cc, driver="580.0", index=0)
+        chip = Chip(name="Fake H200", compute_capability=cc, uuid_hash="0" * 16, driver="580.0")
+        self.info = SimpleNamespace(
+            name=chip.name, compute_capability=cc, driver=chip.driver, index=0, sms=132, chip=lambda: chip
+        )
         self.profile_ = load_profile("h200")
         self._answer = answer or (lambda key: max_active_clusters(self.profile_, key))
         self.asked: list[OccupancyKey] = []
@@ -169,17 +173,25 @@ def test_each_family_is_planned_for_the_gpu_that_runs_it(target: str, sm90: str,
 
 
 @pytest.mark.parametrize(
-    ("text", "required", "index"), [("auto", False, 0), ("cuda", True, 0), ("cuda:0", True, 0), ("cuda:3", True, 3)]
+    ("text", "kind", "index", "required", "emulates"),
+    [
+        ("auto", "auto", 0, False, True),
+        ("emulator", "emulator", 0, False, True),
+        ("cuda", "cuda", 0, True, False),
+        ("cuda:0", "cuda", 0, True, False),
+        ("cuda:3", "cuda", 3, True, False),
+    ],
 )
-def test_device_texts(text: str, required: bool, index: int) -> None:
-    assert workflow.parse_device(text) == workflow.DeviceChoice(required, index)
+def test_device_texts(text: str, kind: str, index: int, required: bool, emulates: bool) -> None:
+    choice = workflow.parse_device(text)
+    assert (choice.kind, choice.index, choice.required, choice.emulates) == (kind, index, required, emulates)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cuda:", "cuda:-1", "cuda:1.5", "gpu", "CUDA", "cuda:99999", "emulator", "auto:1"]
+    "text", ["", "cuda:", "cuda:-1", "cuda:1.5", "gpu", "CUDA", "cuda:99999", "emulator:1", "auto:1"]
 )
 def test_other_device_texts_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"device|emulator"):
+    with pytest.raises(InputError, match="device"):
         workflow.parse_device(text)
 
 

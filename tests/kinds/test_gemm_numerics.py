@@ -291,6 +291,37 @@ def test_boundary_cases_are_small() -> None:
             assert 2 * math.prod(int(each.arguments[name]) for name in "mnk") < 3e10
 
 
+@pytest.mark.parametrize("extents", [(8192, 8192, 8192), (4344, 4104, 4104), (300, 200, 40)])
+def test_small_cases_keep_every_boundary_and_the_ragged_ends(extents: tuple[int, int, int]) -> None:
+    m, n, k = extents
+    c = dataclasses.replace(CANDIDATE, tile=(128, 256, 64), cluster=(2, 1, 1), stages=4)
+    p = problem(m=m, n=n, k=k, batch=5)
+    large, small = numerics.cases(p, c, 4), numerics.cases(p, c, 4, small=True)
+    assert [each.name for each in small][2:] == [each.name for each in large][2:]
+    assert [each.scheduling for each in small] == [each.scheduling for each in large]
+    own = small[0].arguments
+    assert small[0].name == "own_shape_cut"
+    assert [int(own[name]) % tile for name, tile in (("m", 256), ("n", 256), ("k", 64))] == [m % 256, n % 256, k % 64]
+    assert [own["batch"], *(min(int(own[name]), limit) for name, limit in (("m", 512), ("n", 512), ("k", 320)))] == [
+        2, *(own[name] for name in "mnk")
+    ]  # fmt: skip
+    for each in small:
+        assert 2 * math.prod(int(each.arguments[name]) for name in ("m", "n", "k", "batch")) < 5e8
+
+
+def test_a_problem_that_is_small_keeps_its_own_shape_and_strides() -> None:
+    p = problem(m=130, n=40, k=64)
+    own = numerics.cases(p, CANDIDATE, 4, small=True)[0]
+    assert own.name == "own_shape"
+    assert own.arguments == numerics.cases(p, CANDIDATE, 4)[0].arguments
+
+
+def test_small_residency_cases_still_have_two_waves_and_one() -> None:
+    made = {each.name: each.arguments for each in numerics.cases(problem(), CANDIDATE, 8, small=True)}
+    counts = {name: int(made[name]["m"]) * int(made[name]["n"]) // (128 * 32) for name in made if "clusters" in name}
+    assert counts == {"clusters_fewer": 7, "clusters_equal": 8, "clusters_one_more": 9, "clusters_waves": 17}
+
+
 def test_batch_broadcast_of_an_operand_reads_one_matrix() -> None:
     p = problem(m=8, n=8, k=16, batch=3, b={"batch_stride": 0})
     a_case = case(p, 8, 8, 16, 3, padding="own")

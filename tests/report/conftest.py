@@ -150,7 +150,7 @@ def evidence() -> Evidence:
         {
             "bundle": "mlp_up",
             "manifest_hash": "0" * 64,
-            "device": "cuda",
+            "devices": ["cuda"],
             "chip": {"name": "NVIDIA H200", "compute_capability": [9, 0], "uuid_hash": "1", "driver": "580.1"},
             "gates": [
                 row("sm90_static_2x1x1", "sm_90a", [rendered, compiled, ran]),

@@ -64,7 +64,7 @@ def test_a_traced_twin_never_raises_the_shipped_kernel(evidence: Evidence) -> No
 def test_a_case_that_failed_is_named_with_its_detail(plan: Plan, evidence: Evidence) -> None:
     text = render_report(plan, evidence)
     assert "2 cases: 1 correct, 1 timeout." in text
-    assert "k_short on sm90_static_2x1x1: timeout. no answer after 20 s" in text
+    assert "k_short on sm90_static_2x1x1, a GPU: timeout. no answer after 20 s" in text
 
 
 def test_what_did_not_run_is_listed_as_not_verified(plan: Plan, evidence: Evidence) -> None:

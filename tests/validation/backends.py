@@ -19,6 +19,7 @@ from advisor.problem import parse_problem
 from advisor.records.case import Case
 from advisor.records.evidence import Timing
 from advisor.validation.checks import NumpyArrays, compare, traced_once
+from advisor.validation.emulator import CaseShown, EmulatorBackend
 from advisor.validation.gpu import CaseOutcome, KernelFacts, Setup
 
 
@@ -33,6 +34,9 @@ class Healthy:
     def echo(self, value: Any) -> Any:
         self.calls += 1
         return value, self.calls, os.getpid()
+
+    def dispatch(self, method: str, *args: Any) -> Any:
+        return getattr(self, method)(*args)
 
     def sleep(self, stage: str, limit_s: float) -> None:
         """A kernel that never comes back."""
@@ -116,6 +120,18 @@ class Simulated:
         return [10.0, 10.1, 9.9, 10.0], [12.0, 12.1, 11.9, 12.0]
 
 
+class EmulatorThatHangs(EmulatorBackend):
+    """One case never comes to its end, another one takes the process along."""
+
+    def run_case(self, rung: str, images: Any, case: Case, manners: Any, keep: str | None) -> CaseShown:
+        if case.name == "k_one":
+            self._stage(f"{case.name}: {manners[0]}", 0.3)
+            time.sleep(600)
+        if case.name == "k_short":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().run_case(rung, images, case, manners, keep)
+
+
 class Broken(Simulated):
     """One fault of each kind, in different places."""
 
@@ -136,6 +152,17 @@ class Broken(Simulated):
 
     def counts(self, run: str) -> Any:
         return np.array([1, 2 if run.startswith("sm90_static") else 1, 1], np.uint32)
+
+
+class NoClusters(Simulated):
+    """No cluster of more than one CTA is resident."""
+
+    def survey(self) -> dict[str, KernelFacts]:
+        sizes = {kernel.id: kernel.cluster[0] for kernel in self.setup.launch.kernels}
+        return {
+            name: replace(each, max_active_clusters=0 if sizes[name] > 1 else 4)
+            for name, each in super().survey().items()
+        }
 
 
 class CrashesAlways(Simulated):

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from advisor.validation.checks import NumpyArrays, compare, traced_once
+from advisor.validation.checks import NumpyArrays, compare, traced_once, written_once
 
 XP = NumpyArrays()
 POISON = np.array([0xFFE5], np.uint16).view(ml_dtypes.bfloat16)[0]
@@ -132,3 +132,25 @@ def test_tracing_tells_tiles_that_ran_never_or_twice(counts: list[int], once: bo
     found, words = traced_once(np.array(counts, np.uint32))
     assert found is once
     assert ("tile 1" in words) is not once
+
+
+def test_every_byte_inside_written_once_and_none_outside() -> None:
+    inside = np.array([True, True, False])
+    assert written_once(np.array([1, 1, 1, 1, 0, 0]), inside) == (True, "")
+    assert written_once(np.zeros(0, np.int32), np.zeros(0, bool)) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([2, 2, 1, 1, 0, 0], "element 0: 2 times"),
+        ([1, 1, 0, 1, 0, 0], "element 1: 0 to 1 times"),
+        ([1, 1, 1, 1, 0, 1], "element 2: 0 to 1 times"),
+        ([0, 0, 1, 1, 0, 0], "element 0: 0 times"),
+    ],
+)
+def test_a_byte_written_twice_never_or_outside_is_named(counts: list[int], words: str) -> None:
+    holds, detail = written_once(np.array(counts), np.array([True, True, False]))
+    assert not holds
+    assert words in detail
+    assert detail.startswith("1 elements")

@@ -268,7 +268,7 @@ def test_without_a_compiler_other_schedules_twins_and_the_experiment_are_named_a
 
 def test_without_a_gpu_everything_that_needs_one_is_not_run_with_the_reason(bundle: Bundle) -> None:
     evidence = validate(bundle, device=None, reason="no NVIDIA driver on this machine")
-    assert (evidence.verdict, evidence.device) == ("not_run", "none")
+    assert (evidence.verdict, evidence.devices) == ("not_run", [])
     assert evidence.not_run_reason == "no NVIDIA driver on this machine"
     assert all(row.gates[-1].result == "not_run" for row in evidence.gates)
     assert all(row.reached == "compiled" for row in evidence.gates)

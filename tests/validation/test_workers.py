@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import DeviceError, ToolError
-from advisor.validation.run import stopped_verdict
-from advisor.validation.workers import Worker, Workers, WorkerStopped
+from advisor.validation.on_gpu import stopped_verdict
+from advisor.validation.workers import Pool, Worker, Workers, WorkerStopped
 
 BACKENDS = Path(__file__).with_name("backends.py")
 HEALTHY = f"{BACKENDS}:Healthy"
@@ -122,6 +122,59 @@ def test_workers_replace_a_process_that_died_and_leave_none_behind() -> None:
         assert second.call("echo", 1)[0] == 1
         pids = [second.pid, workers.current().pid]
     assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_pool_works_side_by_side_and_gives_each_job_its_answer() -> None:
+    with Pool(HEALTHY, 2) as pool:
+        pool.setup = "setup"
+        found = dict(pool.run(range(6), "echo", lambda job: (job,)))
+    assert {job: answer[0] for job, answer in found.items()} == {job: job for job in range(6)}
+    pids = {answer[2] for answer in found.values()}
+    assert len(pids) == 2
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_pool_survives_children_that_hang_crash_or_refuse() -> None:
+    jobs: list[tuple[str, tuple[object, ...]]] = [
+        ("own_shape", ("own_shape: lazy, seed 1", 0.3)),
+        ("crash", ()),
+        ("refuse", ()),
+        ("fine", (1,)),
+        ("later", (2,)),
+    ]
+    methods = {"own_shape": "sleep", "crash": "crash", "refuse": "refuse", "fine": "echo", "later": "echo"}
+    with Pool(HEALTHY, 2) as pool:
+        found = {job[0]: answer for job, answer in pool.run(jobs, "dispatch", lambda job: (methods[job[0]], *job[1]))}
+    hung, crashed, refused = found["own_shape"], found["crash"], found["refuse"]
+    assert isinstance(hung, WorkerStopped)
+    assert hung.timed_out
+    assert "own_shape: lazy, seed 1" in hung.detail
+    assert isinstance(crashed, WorkerStopped)
+    assert "SIGSEGV" in crashed.detail
+    assert isinstance(refused, DeviceError)
+    assert (found["fine"][0], found["later"][0]) == (1, 2)
+
+
+def test_a_pool_raises_a_fault_of_the_tool_itself_and_leaves_no_child() -> None:
+    with Pool(HEALTHY, 2) as pool:
+        with pytest.raises(ToolError, match="ZeroDivisionError"):
+            list(pool.run(range(3), "bug", lambda _: ()))
+        workers = list(pool._workers)
+    assert workers
+    assert not any(each.alive for each in workers)
+
+
+def test_a_pool_asks_for_jobs_one_by_one() -> None:
+    asked: list[int] = []
+
+    def jobs() -> Iterator[int]:
+        for job in range(4):
+            asked.append(job)
+            yield job
+
+    with Pool(HEALTHY, 1) as pool:
+        for job, _ in pool.run(jobs(), "echo", lambda job: (job,)):
+            assert asked[-1] == job
 
 
 def test_a_child_ends_with_its_parent() -> None:

@@ -379,10 +379,10 @@ class Gemm:
     def kernels(self, c: Candidate) -> list[KernelSpec]:
         return module_of(c.family).kernels(self.problem, c)
 
-    def cases(self, c: Candidate, resident_clusters: int) -> list[Case]:
+    def cases(self, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
         from advisor.kinds.gemm import numerics
 
-        return numerics.cases(self.problem, c, resident_clusters)
+        return numerics.cases(self.problem, c, resident_clusters, small=small)
 
     def inputs(self, case: Case) -> dict[str, NDArray[Any]]:
         from advisor.kinds.gemm import numerics

@@ -94,14 +94,17 @@ class _Row:
     scheduling: bool = False
 
 
-def cases(p: GemmProblem, c: Candidate, resident_clusters: int) -> list[Case]:
+def cases(p: GemmProblem, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
     """The problem's own shape and the boundaries of candidate `c`, which keeps `resident_clusters` resident.
 
-    Every case gives a value to every argument of the launch file. `tma=False` cases have leading dimensions that
-    only the portable kernel serves. Integer cases become normal ones where the activation is not exact.
+    `small`, for the emulator: the own shape is cut to two cluster tiles with its ragged ends, and K is as deep as the
+    wraps of the pipeline need. Every case gives a value to every argument of the launch file. `tma=False` cases have
+    leading dimensions that only the portable kernel serves. Integer cases become normal ones where the activation is
+    not exact.
     """
     exact = p.epilogue.activation in ("none", "relu")
-    rows = [*_own_rows(p, exact), *_residency_rows(c, max(1, resident_clusters)), *_edge_rows(c)]
+    own = _cut_rows(p, c, exact) if small else _own_rows(p, exact)
+    rows = [*own, *_residency_rows(c, max(1, resident_clusters), small), *_edge_rows(c, small)]
     return [_case(p, row, seed, exact) for seed, row in enumerate(rows, start=1)]
 
 
@@ -147,32 +150,55 @@ def _own_rows(p: GemmProblem, exact: bool) -> list[_Row]:
     return rows
 
 
+def _cut_rows(p: GemmProblem, c: Candidate, exact: bool) -> list[_Row]:
+    """The own shape, each extent cut to a few tiles with what was left over behind the last whole one."""
+
+    def cut(extent: int, tile: int, tiles: int) -> int:
+        return extent if extent <= tile * tiles else (tiles - 1) * tile + (extent % tile or tile)
+
+    across_m, across_n = _in_problem(c, *c.cluster_tile)
+    k_tile = c.tile[2] * c.work.split_k
+    extents = [cut(p.m, across_m, 2), cut(p.n, across_n, 2), cut(p.k, k_tile, c.stages + 1), min(p.batch, 2)]
+    own = extents == [p.m, p.n, p.k, p.batch]
+    name, why = ("own_shape", "the problem's own extents")
+    if not own:
+        name, why = "own_shape_cut", "the problem's own extents, cut to a few tiles with their ragged ends"
+    m, n, k, batch = extents
+    padding: Padding = "own" if own else "padded"
+    rows = [_Row(name, why, m, n, k, batch, padding, scheduling=True)]
+    if exact:
+        rows.append(_Row(f"{name}_integers", f"{why}, bit for bit", m, n, k, batch, padding, integers=True))
+    return rows
+
+
 def _elements(m: int, n: int, k: int, batch: int) -> int:
     return batch * (m * k + n * k + 2 * m * n)
 
 
-def _residency_rows(c: Candidate, resident: int) -> list[_Row]:
-    """Cluster counts around what is resident. Slices that are summed by a second kernel are clusters too."""
+def _residency_rows(c: Candidate, resident: int, small: bool) -> list[_Row]:
+    """Cluster counts around what is resident. Slices that are summed by a second kernel are clusters too. Two waves
+    wrap the pipeline of a worker; `small` leaves it at that, else it wraps within a tile as well."""
     cluster_m, cluster_n = _in_problem(c, *c.cluster_tile)
     slices = c.work.split_k if c.cluster[2] == 1 else 1
-    depth = (c.stages + 1) * c.tile[2] * c.work.split_k
+    depth = (c.stages // 2 + 1 if small else c.stages + 1) * c.tile[2] * c.work.split_k
+    waves = resident * 2 + 1 if small else resident * 5 // 2 + 1
     rows = []
     for name, why, clusters in (
         ("clusters_fewer", "one cluster fewer than are resident", resident - 1),
         ("clusters_equal", "as many clusters as are resident", resident),
         ("clusters_one_more", "one cluster more than are resident: a tail wave of one", resident + 1),
-        ("clusters_waves", "two and a half waves: workers wrap their pipeline between tiles", resident * 5 // 2 + 1),
+        ("clusters_waves", f"{'two' if small else 'two and a half'} waves and one: workers wrap between tiles", waves),
     ):
         down, across = _factor(max(1, clusters // slices))
         rows.append(_Row(name, why, down * cluster_m, across * cluster_n, depth, integers=True, scheduling=True))
     return rows
 
 
-def _edge_rows(c: Candidate) -> list[_Row]:
+def _edge_rows(c: Candidate, small: bool) -> list[_Row]:
     tm, tn = _in_problem(c, c.tile[0], c.tile[1])
     cm, cn = _in_problem(c, *c.cluster_tile)
     tk = c.tile[2]
-    deep = (6 * c.stages + 1) * tk + tk // 2
+    deep = ((3 if small else 6) * c.stages + 1) * tk + tk // 2
     rows = [
         _Row(
             "tile_plus_one", "m and k one past a tile, n one short", 2 * tm + 1, 2 * tn - 1, 3 * tk + 1, scheduling=True

@@ -1,0 +1,56 @@
+"""How often, and in which manners, the emulator runs a case. Imports the emulator's policies.
+
+Asynchronous work may land eagerly, lazily, at random or adversarially; Cluster Launch Control may grant or decline; a
+seed decides who runs next. By default each case meets each policy once, with the seeds spread over them, so that over
+the cases of a kernel every policy meets every seed; in full it meets the product. What another compiler made of the
+same source meets each case once, with the policies spread over them: its order of waits and arrivals is the source's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from advisor.emulator.policy import POLICIES
+
+SEEDS = 8
+CLC_POLICIES: tuple[str, ...] = ()  # of kernels that ask for clusters, once the emulator answers them
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """One way to run a case. `clc_policy` is None for a kernel that asks for no clusters."""
+
+    async_policy: str
+    clc_policy: str | None
+    seed: int
+
+    def __str__(self) -> str:
+        clc = f", CLC {self.clc_policy}" if self.clc_policy else ""
+        return f"{self.async_policy}{clc}, seed {self.seed}"
+
+
+def manners(
+    number: int,
+    *,
+    full: bool = False,
+    once: bool = False,
+    async_policies: Sequence[str] = POLICIES,
+    clc_policies: Sequence[str] = (),
+) -> list[Manner]:
+    """The manners of the case with this number among those of its kernel. Each policy of either kind occurs; with
+    `once` over several cases."""
+    answers: Sequence[str | None] = clc_policies or (None,)
+    if full:
+        return [Manner(*each) for each in product(async_policies, answers, range(SEEDS))]
+    count = max(len(async_policies), len(answers))
+    made = [
+        Manner(
+            async_policies[each % len(async_policies)],
+            answers[(number + each) % len(answers)],
+            (3 * number + each) % SEEDS,  # 3 and 8 have no common factor: every policy comes to every seed
+        )
+        for each in range(count)
+    ]
+    return [made[number % count]] if once else made

@@ -1,0 +1,298 @@
+"""`validate` in the emulator: a right bundle passes, and a fault in its PTX is named as what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.bundle import BuildUnit, Bundle, read_bundle, units, write_build, write_bundle
+from advisor.codegen.render import render_bundle
+from advisor.errors import ToolError, registry
+from advisor.kinds import workload
+from advisor.machine import load_profile
+from advisor.planner import plan
+from advisor.problem import parse_problem
+from advisor.records.base import canonical_json
+from advisor.records.evidence import CaseResult, Evidence
+from advisor.toolchain import Unit, compile_many
+from advisor.validation import Emulation, validate
+from advisor.validation.emulator import VERDICTS
+from tests.validation.test_run import FakeImage
+
+BACKENDS = Path(__file__).with_name("backends.py")
+PROBLEM = """\
+kind: gemm
+name: small
+m: 100
+n: 40
+k: 200
+dtype: bf16
+target: h200
+overrides: {tile: [64, 16, 64], schedule: static, cluster: [2, 1, 1], stages: 3}
+"""
+COMPILED = ("sm_90a", "sm_80")  # the portable kernel's other images get the text of its first
+
+
+def image_of(ptx: str, registers: int) -> FakeImage:
+    digest = hashlib.sha256(ptx.encode()).hexdigest()
+    cubin = hashlib.sha256(b"cubin").hexdigest()
+    return FakeImage(ptx=ptx, ptx_sha256=digest, cubin_sha256=cubin, registers=registers)
+
+
+def no_compiler(_: list[BuildUnit]) -> list[Any]:
+    raise ToolError("NVRTC_MISSING", "the CUDA compiler cannot be imported")
+
+
+def written(folder: Path, images: Mapping[tuple[str, str], FakeImage]) -> Bundle:
+    problem = parse_problem(PROBLEM, "problem.yaml")
+    work, profile = workload(problem), load_profile("h200")
+    profiles = {"sm90": profile, "portable": profile}
+    made = plan(work, profile, target_name="h200", target_source="profile", rung_profiles=profiles)
+    rendered = render_bundle(made, work)
+    bundle = read_bundle(write_bundle(folder / rendered.name, rendered))
+    write_build(bundle, images or {(row.kernel_id, row.target): FakeImage() for row in units(bundle)})
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], FakeImage]:
+    """The images of the bundle: real PTX, and a cubin that nobody loads."""
+    bundle = written(tmp_path_factory.mktemp("sources"), {})
+    rows = units(bundle)
+    wanted = [row for row in rows if row.target in COMPILED]
+    compiled = compile_many(
+        [Unit(row.name, row.source, row.headers, row.target, row.defines, row.flags) for row in wanted]
+    )
+    found = {
+        (row.kernel_id, row.target): image_of(each.ptx, each.registers)
+        for row, each in zip(wanted, compiled, strict=True)
+    }
+    for row in rows:
+        if row.target not in COMPILED:
+            first = found[row.kernel_id, "sm_80"]
+            text = first.ptx.replace(".target sm_80", f".target {row.target}")
+            found[row.kernel_id, row.target] = image_of(text, first.registers)
+    return found
+
+
+def emulated(bundle: Bundle, cases: Collection[str] | None = None, **options: Any) -> Evidence:
+    emulation = Emulation(**{"processes": 1, "async_policies": ("random",), **options})
+    return validate(bundle, device=None, emulation=emulation, build=no_compiler, cases=cases)
+
+
+def gate(evidence: Evidence, kernel_id: str, image: str) -> Any:
+    row = next(each for each in evidence.gates if (each.kernel_id, each.image) == (kernel_id, image))
+    return next(each for each in row.gates if each.gate == "emulated")
+
+
+def of(evidence: Evidence, rung: str, name: str) -> CaseResult:
+    return next(each for each in evidence.cases if (each.rung, each.name) == (rung, name))
+
+
+STATIC, ONE_TILE, PORTABLE = "sm90_static_2x1x1", "sm90_one_tile", "portable_one_tile"
+
+
+@pytest.fixture(scope="module")
+def right(images: dict[tuple[str, str], FakeImage], tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    bundle = written(tmp_path_factory.mktemp("right"), images)
+    return emulated(bundle, ("own_shape", "own_shape_cut", "clusters_one_more", "k_zero", "m_zero", "k_deep"))
+
+
+def test_a_right_bundle_passes_on_every_rung(right: Evidence) -> None:
+    ran = [each for each in right.cases if each.name != "other_schedules"]
+    assert {each.verdict for each in ran} == {"correct"}
+    assert {(each.rung, each.image) for each in ran} == {
+        (STATIC, "sm_90a"), (ONE_TILE, "sm_90a"), (PORTABLE, "sm_80")
+    }  # fmt: skip
+    assert (right.verdict, right.devices, right.chip) == ("pass", ["emulator"], None)
+    assert right.not_run_reason == "no GPU at hand"
+    json.loads(canonical_json(right))
+
+
+def test_the_gate_says_how_it_was_emulated_and_that_nothing_ran_on_a_gpu(right: Evidence) -> None:
+    found = gate(right, STATIC, "sm_90a")
+    assert found.result == "pass"
+    assert found.facts["profile"] == "h200_cut"
+    assert sum(found.facts["sm_groups"]) == 8
+    assert found.facts["async_policies"] == ["random"]
+    assert len(found.facts["seeds"]) > 1
+    assert found.facts["correct"] == found.facts["cases"] == 5
+    row = next(each for each in right.gates if each.kernel_id == STATIC)
+    assert [(each.gate, each.result) for each in row.gates][-2:] == [("emulated", "pass"), ("ran", "not_run")]
+    assert row.reached == "emulated"
+
+
+def test_images_that_are_one_text_share_what_one_of_them_showed(right: Evidence) -> None:
+    assert "ptx_of" not in gate(right, PORTABLE, "sm_80").facts
+    for target in ("sm_90", "sm_100", "sm_120"):
+        found = gate(right, PORTABLE, target)
+        assert (found.result, found.facts["ptx_of"]) == ("pass", "sm_80")
+
+
+def test_every_element_is_written_once_and_the_bits_are_those_of_every_schedule(right: Evidence) -> None:
+    result = of(right, ONE_TILE, "clusters_one_more")
+    assert result.checks["written_once"] is True
+    assert result.checks["padding_untouched"] is True
+    assert result.checks["exact_integers"] is True
+    assert of(right, ONE_TILE, "own_shape_cut").checks["same_bits"] is True
+    assert result.runs[0].async_policy == "random"
+    assert result.launch is not None
+    assert result.launch.grid_blocks[0] > 8
+
+
+def test_nothing_is_launched_for_an_empty_case(right: Evidence) -> None:
+    result = of(right, STATIC, "m_zero")
+    assert (result.verdict, result.launches) == ("correct", 0)
+
+
+def test_other_schedules_without_a_compiler_did_not_run_and_say_why(right: Evidence) -> None:
+    assert "compiler cannot be imported" in of(right, STATIC, "other_schedules").detail
+
+
+# --- a fault in the PTX -----------------------------------------------------------------------------------------------
+
+WAIT_FOR_STORES = (r"cp\.async\.bulk\.wait_group 0;", "")
+# name: (kernel, pattern, replacement, case, verdict, code)
+FAULTS: dict[str, tuple[str, str, str, str, str, str]] = {
+    "no proxy fence before the store": (
+        STATIC, r"fence\.proxy\.async\.shared::cta;", "", "k_one", "race", "EMU_DATA_RACE"
+    ),
+    "stages never given back": (
+        ONE_TILE, r"mbarrier\.arrive\.shared::cta\.b64 _, \[[^\]]*\];", "", "k_deep", "deadlock", "EMU_DEADLOCK"
+    ),
+    "no wait for the stores before the exit": (STATIC, *WAIT_FOR_STORES, "k_one", "protocol", "EMU_ASYNC_AT_EXIT"),
+    "a loop without end": (PORTABLE, r"(mov\.u32\s+%r\d+, %ctaid\.x;)", r"\1 SPIN: bra SPIN;", "k_one", "timeout",
+        "EMU_STEP_LIMIT"),
+    "a store past the end": (
+        PORTABLE, r"(st\.global\.\S+\s+\[%rd\d+)\]", r"\1+1048576]", "k_one", "launch_error", "EMU_OUT_OF_BOUNDS"
+    ),
+    "every store made twice": (PORTABLE, r"(st\.global\.[^;]*;)", r"\1 \1", "k_one", "mismatch", ""),
+    "alpha added and not multiplied": (PORTABLE, r"mul\.f32\b", "add.f32", "k_deep", "mismatch", ""),
+    "an instruction that is not executed": (
+        ONE_TILE, r"setmaxnreg\.dec\.sync\.aligned\.u32 \d+;", "tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [t, {%r1}];",
+        "k_one", "not_run", "EMU_UNKNOWN_OPCODE"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_a_fault_in_the_ptx_gets_its_verdict(name: str, images: Any, tmp_path: Path) -> None:
+    kernel_id, pattern, replacement, case, verdict, code = FAULTS[name]
+    edited = dict(images)
+    target = "sm_80" if kernel_id == PORTABLE else "sm_90a"
+    text, count = re.subn(pattern, replacement, images[kernel_id, target].ptx)
+    assert count > 0
+    for key, each in images.items():
+        if key[0] == kernel_id:
+            own = text.replace(f".target {target}", f".target {key[1]}")
+            edited[key] = image_of(own, each.registers)
+    bundle = written(tmp_path, edited)
+    evidence = emulated(bundle, (case,))
+    result = of(evidence, kernel_id, case)
+    assert (result.verdict, result.runs[0].code) == (verdict, code), result.detail
+    assert gate(evidence, kernel_id, target).result == ("not_run" if verdict == "not_run" else "fail")
+    others = [each for each in evidence.cases if each.rung != kernel_id and each.name == case]
+    assert {each.verdict for each in others} == {"correct"}
+    assert evidence.verdict == ("pass" if verdict == "not_run" else "fail")
+    if code:
+        assert code in result.detail
+
+
+def test_a_byte_written_twice_is_within_the_bound_and_still_wrong(images: Any, tmp_path: Path) -> None:
+    first = images[PORTABLE, "sm_80"]
+    twice = re.sub(r"(st\.global\.[^;]*;)", r"\1 \1", first.ptx)
+    edited = {key: image_of(twice, 40) if key[0] == PORTABLE else each for key, each in images.items()}
+    result = of(emulated(written(tmp_path, edited), ("k_one",)), PORTABLE, "k_one")
+    assert result.checks["within_bound"] is True
+    assert result.checks["written_once"] is False
+    assert "2 times" in result.detail
+
+
+def test_every_report_of_the_emulator_has_a_verdict() -> None:
+    assert {code for code in VERDICTS if code not in registry()} == set()
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_without_end_and_a_process_that_dies_cost_one_result_each(images: Any, tmp_path: Path) -> None:
+    bundle = written(tmp_path, images)
+    backend = f"{BACKENDS}:EmulatorThatHangs"
+    evidence = emulated(bundle, ("k_one", "k_short", "tile_minus_one"), backend=backend, processes=2)
+    for rung in (STATIC, PORTABLE):
+        hung, died = of(evidence, rung, "k_one"), of(evidence, rung, "k_short")
+        assert hung.verdict == "timeout"
+        assert "k_one: random" in hung.detail
+        assert died.verdict == "not_run"  # says nothing of the kernel
+        assert "SIGKILL" in died.detail
+        assert of(evidence, rung, "tile_minus_one").verdict == "correct"
+    assert gate(evidence, STATIC, "sm_90a").result == "fail"
+
+
+# --- cases that run again ---------------------------------------------------------------------------------------------
+
+
+def test_a_kept_case_runs_again_with_the_emulate_command(images: Any, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from advisor.cli import app
+
+    text = re.sub(*WAIT_FOR_STORES, images[STATIC, "sm_90a"].ptx)
+    edited = {**images, (STATIC, "sm_90a"): image_of(text, images[STATIC, "sm_90a"].registers)}
+    keep = tmp_path / "kept"
+    emulation = Emulation(processes=1, async_policies=("lazy",))
+    bundle = written(tmp_path, edited)
+    validate(bundle, device=None, emulation=emulation, build=no_compiler, cases=("k_one",), keep=keep)
+    for rung, kernel, status in ((STATIC, f"{STATIC}.sm_90a", 1), (ONE_TILE, f"{ONE_TILE}.sm_90a", 0)):
+        place = keep / rung
+        arguments = ["emulate", f"{place / kernel}.ptx", "--launch", str(place / "k_one.json"), "--async", "lazy"]
+        arguments += ["--inputs", str(place / "k_one.inputs.npz"), "--profile", str(place / f"{rung}.profile.toml")]
+        arguments += ["--outputs", str(tmp_path / "out.npz")]
+        result = CliRunner().invoke(app, [*arguments, "--json"], prog_name="advisor")
+        assert result.exit_code == status, result.output
+        document = json.loads(result.stdout)
+        assert (document["fault"] or {}).get("code") == ("EMU_ASYNC_AT_EXIT" if status else None)
+    assert np.load(tmp_path / "out.npz")["D"].size > 0
+
+
+# --- with a GPU -------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_gpu_does_not_run_goes_to_the_emulator(images: Any, tmp_path: Path) -> None:
+    """`auto` on a GPU on which no cluster of Hopper's kernels is resident."""
+    from tests.validation.test_run import FakeDevice
+
+    bundle = written(tmp_path, images)
+    evidence = validate(
+        bundle,
+        device=FakeDevice(),  # type: ignore[arg-type]
+        emulation=Emulation(processes=1, async_policies=("eager",)),
+        build=no_compiler,
+        cases=("k_one", "tile_minus_one"),
+        backend=f"{BACKENDS}:NoClusters",
+    )
+    assert {(each.rung, each.device) for each in evidence.cases if each.name == "k_one"} == {
+        (STATIC, "emulator"), (ONE_TILE, "cuda"), (PORTABLE, "cuda")
+    }  # fmt: skip
+    assert evidence.devices == ["cuda", "emulator"]
+    assert evidence.chip is not None
+    assert gate(evidence, STATIC, "sm_90a").result == "pass"
+    reached = {each.kernel_id: each.reached for each in evidence.gates if each.image in ("sm_90a", "sm_90")}
+    assert reached == {STATIC: "emulated", ONE_TILE: "ran", PORTABLE: "ran"}
+    assert evidence.verdict == "pass"
+
+
+def test_an_experiment_needs_a_gpu(images: Any, tmp_path: Path) -> None:
+    bundle = written(tmp_path, images)
+    evidence = validate(
+        bundle, device=None, emulation=Emulation(processes=1), build=no_compiler, cases=(), experiment="ab"
+    )
+    assert evidence.experiment is not None
+    assert evidence.experiment["verdict"] == "not_run"
+    assert "the emulator has none" in evidence.experiment["reason"]

@@ -718,6 +718,7 @@ def _emulated_document(emulated: workflow.Emulated) -> dict[str, Any]:
         "barrier_phases": dict(outcome.phases) if outcome else {},
         "clusters": outcome.clusters if outcome else None,
         "stored_bytes": list(outcome.stored_bytes) if outcome else [],
+        "requests": outcome.requests.as_document() if outcome and outcome.requests else None,
         "ignored_keys": list(emulated.ignored),
     }
 
@@ -744,6 +745,8 @@ def _print_emulated(emulated: workflow.Emulated) -> None:
     stored = outcome.stored_bytes
     spread = f"{min(stored):,}" if min(stored) == max(stored) else f"{min(stored):,} to {max(stored):,}"
     _say(f"  clusters: {outcome.clusters:,}, of which each stored {spread} bytes to global memory")
+    if outcome.requests is not None:
+        _say(f"  {outcome.requests}")
     for warning in outcome.warnings:
         _say(f"warning: {warning}")
 

@@ -300,11 +300,28 @@ class Engine:
             machine.scheduler.enter(group.part(done), block.successors[0])
             group = group.part(~done)
 
+        watched = self._watched(group, instruction)
+
         def retry(waiting: Group) -> Array:
+            if all(barrier.phase == phase for barrier, phase in watched.items()):
+                return np.zeros(waiting.n, bool)
+            watched.update({barrier: barrier.phase for barrier in watched})
             return self._test(waiting, block, instruction, self._complete(waiting, instruction))
 
         machine.scheduler.park(group, "mbarrier", group.rows, retry)
         return False
+
+    def _watched(self, group: Group, instruction: Instruction) -> dict[Mbarrier, int]:
+        """The barriers that these warps wait at, with their phases: until one changes there is nothing to ask."""
+        place, _ = self._places(group, instruction)
+        on = group.lanes()
+        found = {}
+        for index, row in enumerate(group.rows.tolist()):
+            unit = self.ctas[int(self.machine.slot_of[row])].barriers
+            for address in set(place[index][on[index]].tolist()):
+                barrier = unit.barriers[address & _LOCAL]
+                found[barrier] = barrier.phase
+        return found
 
     def _places(self, group: Group, instruction: Instruction) -> tuple[Array, Array]:
         """Shared addresses and the parity or state of each lane."""

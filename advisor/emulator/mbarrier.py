@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
     by: By
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Mbarrier:
     """One mbarrier object. `phase` is the number of the current, incomplete phase."""
 

@@ -11,6 +11,7 @@ seed gives the same order.
 
 from __future__ import annotations
 
+import bisect
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ PATIENCE = 4096  # quanta after which an operation lands although warps still ru
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation in flight."""
+    """An operation in flight. `blocked` of the operations that it comes after have not finished."""
 
     number: int
     stages: list[Callable[[], None]]
@@ -31,6 +32,8 @@ class Pending:
     after: tuple[Pending, ...] = ()
     issued: int = 0
     done: int = 0
+    blocked: int = 0
+    followers: list[Pending] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
@@ -38,7 +41,11 @@ class Pending:
 
     @property
     def may_run(self) -> bool:
-        return not self.finished and all(each.finished for each in self.after)
+        return not self.finished and not self.blocked
+
+
+def _number(operation: Pending) -> int:
+    return operation.number
 
 
 @dataclass(slots=True)
@@ -51,7 +58,8 @@ class AsyncQueue:
     now: int = 0
     submitted: int = 0
     landed: int = 0
-    pending: list[Pending] = field(default_factory=list)
+    pending: dict[int, Pending] = field(default_factory=dict)  # by number, in the order of issue
+    ready: list[Pending] = field(default_factory=list)  # those that may run, in the order of issue
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,11 +74,14 @@ class AsyncQueue:
 
     def submit(self, stages: Sequence[Callable[[], None]], label: str, after: Sequence[Pending] = ()) -> Pending:
         """An operation has been issued. The eager policy lands it before this returns, where `after` lets it."""
-        operation = Pending(
-            self.submitted, list(stages), label, tuple(each for each in after if not each.finished), self.now
-        )
+        before = tuple(each for each in after if not each.finished)
+        operation = Pending(self.submitted, list(stages), label, before, self.now, blocked=len(before))
+        for each in before:
+            each.followers.append(operation)
         self.submitted += 1
-        self.pending.append(operation)
+        self.pending[operation.number] = operation
+        if not before:
+            self.ready.append(operation)
         if self.policy == "eager":
             self._run_all()
         return operation
@@ -84,19 +95,18 @@ class AsyncQueue:
             return self._run_all()
         ran = 0
         if self.policy == "random":
-            for each in [each for each in self.pending if each.may_run]:
+            for each in list(self.ready):
                 if self._random.random() < 0.125:
                     ran += self._stage(each)
         late = self.now - self.patience
-        if self.pending and self.pending[0].issued <= late:  # in order of issue: the first is the oldest
-            for each in [each for each in self.pending if each.issued <= late]:
-                if each.may_run:
-                    ran += self._stage(each)
+        if self.ready and self.ready[0].issued <= late:
+            for each in [each for each in self.ready if each.issued <= late]:
+                ran += self._stage(each)
         return ran
 
     def idle(self) -> int:
         """No warp can run: land something. Returns 0 when nothing is in flight, which makes it a deadlock."""
-        ready = [each for each in self.pending if each.may_run]
+        ready = self.ready
         if not ready:
             return 0
         if self.policy == "random":
@@ -108,15 +118,21 @@ class AsyncQueue:
 
     def land(self, operation: Pending) -> None:
         """Land this one, and what it comes after, now."""
-        for each in operation.after:
-            self.land(each)
-        while not operation.finished:
-            self._stage(operation)
+        chain = [operation]
+        while chain:
+            last = chain[-1]
+            before = [each for each in last.after if not each.finished]
+            if before:
+                chain += before
+                continue
+            while not last.finished:
+                self._stage(last)
+            chain.pop()
 
     def _run_all(self) -> int:
         ran = 0
-        while ready := [each for each in self.pending if each.may_run]:
-            for each in ready:
+        while self.ready:
+            for each in list(self.ready):
                 while not each.finished:
                     ran += self._stage(each)
         return ran
@@ -125,11 +141,20 @@ class AsyncQueue:
         stage = operation.stages[operation.done]
         operation.done += 1
         if operation.finished:
-            operation.after = ()  # or a chain of operations would keep all of them alive
-            self.pending.remove(operation)
-            self.landed += 1
+            self._finish(operation)
         stage()
         return 1
+
+    def _finish(self, operation: Pending) -> None:
+        operation.after = ()  # or a chain of operations would keep all of them alive
+        del self.pending[operation.number]
+        del self.ready[bisect.bisect_left(self.ready, operation.number, key=_number)]
+        self.landed += 1
+        for each in operation.followers:
+            each.blocked -= 1
+            if not each.blocked:
+                bisect.insort(self.ready, each, key=_number)
+        operation.followers = []
 
 
 # --- Cluster Launch Control -------------------------------------------------------------------------------------------

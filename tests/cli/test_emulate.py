@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import EXIT_DONE, EXIT_INPUT, EXIT_NO, InputError
+from advisor.toolchain import Unit, compile_cuda
 
 Advisor = Callable[..., Any]
 PTX = "examples/emulate/axpy.ptx"
@@ -32,6 +33,88 @@ def launch(workplace: Path) -> Callable[..., str]:
 
 def longer(document: dict[str, Any]) -> None:
     document["params"][3]["value"] = 1001
+
+
+# --- the examples -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("axpy", "sm_90"), ("failed_response", "sm_100a"), ("peer_leaves", "sm_90a")]
+)
+def test_the_ptx_of_an_example_is_that_of_its_source(name: str, target: str) -> None:
+    folder = Path(__file__).parents[2] / "examples" / "emulate"
+    made = compile_cuda(Unit(f"{name}.cu", (folder / f"{name}.cu").read_text(), {}, target, {})).ptx
+    committed = (folder / f"{name}.ptx").read_text()
+    assert made.replace(f'"/{name}.cu"', f'"{name}.cu"') == committed.replace(f'"/{name}.cu"', f'"{name}.cu"')
+
+
+EXAMPLES = {
+    "failed_response": ("EMU_CLC_FAILED_COORDINATE", 46, "get_first_ctaid", "if (block >= gridDim.x)", "if (!granted)"),
+    "peer_leaves": ("EMU_PEER_EXITED", 27, "ld.shared::cluster.f32", "if (blockIdx.x % 2 == 1) return;", ""),
+}
+
+
+@pytest.mark.parametrize("name", list(EXAMPLES))
+def test_an_example_with_a_fault_is_named_with_both_places(advisor: Advisor, name: str) -> None:
+    code, line, before, *_ = EXAMPLES[name]
+    result = advisor("emulate", f"examples/emulate/{name}.ptx", "--launch", f"examples/emulate/{name}.json")
+    assert result.status == EXIT_NO
+    assert f"[{code}]" in result.stdout
+    assert f"{name}.cu:{line}" in result.stdout
+    assert before in result.stdout
+    assert f"advisor explain {code}" in result.stdout
+
+
+@pytest.mark.parametrize("name", list(EXAMPLES))
+def test_the_same_example_without_its_fault_passes(advisor: Advisor, workplace: Path, name: str) -> None:
+    *_, wrong, right = EXAMPLES[name]
+    source = (workplace / f"examples/emulate/{name}.cu").read_text()
+    assert wrong in source
+    source = source.replace(wrong, right)
+    if name == "peer_leaves":  # both stay; only CTA 0 has a result
+        source = source.replace("    y[", "    cluster_barrier();\n    if (blockIdx.x % 2 == 0) y[")
+    target = json.loads((workplace / f"examples/emulate/{name}.json").read_text())["target"]
+    (workplace / "right.ptx").write_text(compile_cuda(Unit("right.cu", source, {}, target, {})).ptx)
+    result = advisor("emulate", "right.ptx", "--launch", f"examples/emulate/{name}.json")
+    assert result.status == EXIT_DONE, result.stdout
+    assert "no fault found, as expected" in result.stdout
+
+
+# --- Cluster Launch Control -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def claiming(workplace: Path) -> tuple[str, ...]:
+    """The example that asks for its work, without its fault."""
+    source = (workplace / "examples/emulate/failed_response.cu").read_text()
+    source = source.replace("if (block >= gridDim.x)", "if (!granted)")
+    (workplace / "right.ptx").write_text(compile_cuda(Unit("right.cu", source, {}, "sm_100a", {})).ptx)
+    return ("emulate", "right.ptx", "--launch", "examples/emulate/failed_response.json")
+
+
+def test_requests_are_summed_up(advisor: Advisor, claiming: tuple[str, ...]) -> None:
+    result = advisor(*claiming, "--busy-sms", "147")
+    assert result.status == EXIT_DONE, result.stdout
+    assert "requests: 38 granted, 2 declined" in result.stdout
+    assert "2 clusters started at the launch" in result.stdout
+    document = advisor(*claiming, "--busy-sms", "147", "--clc", "decline:1", "--json").document
+    assert document["requests"] == {
+        "granted": 0, "declined": 40, "clusters_by_tiles": {"1": 40}, "clusters_at_launch": 2
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("clc", ["grant", "decline:2", "random", "preempt", "spurious"])
+def test_every_policy_gives_the_same_result(advisor: Advisor, claiming: tuple[str, ...], clc: str) -> None:
+    assert advisor(*claiming, "--busy-sms", "147", "--clc", clc, "--seed", "3").status == EXIT_DONE
+
+
+@pytest.mark.parametrize("options", [("--clc", "sometimes"), ("--clc", "decline:0"), ("--busy-sms", "148")])
+def test_policies_and_busy_sms_that_cannot_be(
+    advisor: Advisor, claiming: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    result = advisor(*claiming, *options)
+    assert result.status == EXIT_INPUT
+    assert "EMU_POLICY" in result.stderr or "EMU_LAUNCH_REFUSED" in result.stderr
 
 
 # --- a kernel that is right ---------------------------------------------------------------------------------------

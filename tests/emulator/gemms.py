@@ -10,7 +10,7 @@ import numpy as np
 from advisor.bundle.resolve import Facts, resolve
 from advisor.codegen import templates
 from advisor.emulator import Outcome, Program, load_program, run
-from advisor.kinds.gemm import numerics, portable, sm90
+from advisor.kinds.gemm import numerics, portable, sm90, sm100
 from advisor.kinds.gemm.interface import arguments, buffers
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate
@@ -18,7 +18,7 @@ from advisor.records.case import Case
 from advisor.records.launch import KernelSpec, Launch, ResolvedLaunch, Rung
 from advisor.toolchain import Unit, compile_cuda
 
-FAMILIES = {"portable": portable, "sm90": sm90}
+KERNELS = {"portable": portable.kernels, "sm90": sm90.kernels, "sm100": sm100.rendered_kernels}
 
 
 def problem(m: int, n: int, k: int, dtype: str = "bf16", **changes: Any) -> GemmProblem:
@@ -62,7 +62,7 @@ class Gemm:
         self.problem = p
         self.candidate = candidate
         self.target = target
-        (self.spec,) = FAMILIES[candidate.family].kernels(p, candidate)
+        (self.spec,) = KERNELS[candidate.family](p, candidate)
         self.program: Program = load_program(ptx_of(self.spec, target), self.spec.kernel.entry)
 
     def launch(self, case: Case) -> ResolvedLaunch:

@@ -13,7 +13,10 @@ from advisor.bundle.expressions import evaluate
 from advisor.bundle.store import read_bundle
 from advisor.emulator import Outcome
 from advisor.emulator.cluster_launch_control import RequestCounts
+from advisor.emulator.world import cut_profile
 from advisor.kinds import workload as workload_of
+from advisor.kinds.gemm import sm100
+from advisor.machine.profile_file import load_profile
 from advisor.problem import load_problem
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Finding
@@ -21,6 +24,7 @@ from advisor.records.rows import BarrierRow
 from advisor.validation.plan_counts import Promises, compare, from_tables, promises, unseen
 from tests.emulator.gemms import Gemm, case_of, problem
 from tests.emulator.test_sm90 import candidate
+from tests.templates.test_sm100_template import candidate as sm100_candidate
 
 GENERATED = Path(__file__).parent.parent.parent / "generated"
 P = problem(200, 136, 384)
@@ -44,6 +48,53 @@ def ran(shape: str, p: Any = P, tile: tuple[int, int] = (128, 64)) -> tuple[Outc
     assert promised is not None
     whole = {name: each for name, each in case.arguments.items() if isinstance(each, int)}
     return outcome, promised, evaluate(promised.layout.cluster_tiles, whole)
+
+
+BLACKWELL: dict[str, dict[str, Any]] = {
+    "one CTA": {"cluster": (1, 1, 1), "mma_ctas": 1},
+    "a pair": {"cluster": (2, 1, 1), "mma_ctas": 2},
+    "pairs along y": {"cluster": (2, 2, 1), "mma_ctas": 2},
+    "pairs along x": {"cluster": (4, 1, 1), "mma_ctas": 2},
+    "CTAs along x": {"cluster": (2, 1, 1), "mma_ctas": 1},
+    "a pair, static": {"cluster": (2, 1, 1), "mma_ctas": 2, "schedule": "static"},
+    "one tile, slices over distributed shared memory": {
+        "cluster": (1, 1, 2), "mma_ctas": 1, "schedule": "one_tile", "split_k": 2,
+    },
+}  # fmt: skip
+
+
+def ran_on_blackwell(
+    shape: str, p: Any, tile: tuple[int, int] = (128, 64), **options: Any
+) -> tuple[Outcome, Promises, int]:
+    c = replace(sm100_candidate(p, tile, **BLACKWELL[shape]), stages=2)
+    assert sm100.violations(p, c) == []
+    case = case_of(p)
+    device = cut_profile(load_profile("b200"), c.cluster_size)
+    outcome = Gemm(p, c, "sm_100a").check(case, seed=5, profile=device, **options)
+    promised = promises(workload_of(p), c)
+    assert promised is not None
+    whole = {name: each for name, each in case.arguments.items() if isinstance(each, int)}
+    return outcome, promised, evaluate(promised.layout.cluster_tiles, whole)
+
+
+@pytest.mark.parametrize("shape", list(BLACKWELL))
+def test_blackwell_kernels_do_what_their_tables_say(shape):
+    outcome, promised, tiles = ran_on_blackwell(shape, problem(300, 136, 200))
+    assert differences(outcome, promised, tiles) == []
+    assert unseen(promised, outcome.counts) == set()
+
+
+@pytest.mark.parametrize("clc", ["grant", "decline:2", "random", "preempt", "spurious"])
+def test_requests_are_as_many_as_tiles_under_every_policy(clc):
+    outcome, promised, tiles = ran_on_blackwell("a pair", problem(600, 200, 128), clc=clc)
+    assert differences(outcome, promised, tiles) == []
+    assert tiles == 12
+
+
+def test_a_plan_that_counts_the_bytes_of_one_cta_alone():
+    outcome, promised, tiles = ran_on_blackwell("a pair", problem(300, 136, 200))
+    found = differences(outcome, changed(promised, "full", tx_bytes=20_480), tiles)
+    assert [each.numbers["counted"] for each in found] == ["40960"]
 
 
 def differences(outcome: Outcome, promised: Promises, tiles: int) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Where the rows of a GEMM plan's tables lie in the built kernels. Imports the family modules and `records`.
+"""Where the rows of a GEMM plan's tables lie in the built kernels. Imports the family modules, `launches`, `records`.
 
 The offsets are those that the kernel is compiled with (`ADVISOR_SMEM_*`), continued as its template continues them.
 """
@@ -8,39 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from advisor.kinds.gemm import launches, sm90
+from advisor.kinds.gemm import launches, sm90, sm100
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate
-from advisor.records.rows import KernelLayout, LoadLayout
+from advisor.records.rows import BarrierRow, KernelLayout, LoadLayout
 
+BARRIER_BYTES = 8
 WARPGROUP_BARRIER = 1  # the first named barrier of gemm_sm90.cu.j2; one for each consumer warpgroup from there on
 TICKET_BYTES = 8  # index and "more", of scheduler.cuh
+PER_TILE = ("partials",)  # meetings of the cluster that every tile has; the others happen once
 
 
 def layout(p: GemmProblem, c: Candidate) -> KernelLayout | None:
-    """The layout of the candidate's kernel; None for the families whose kernels have no mbarriers, or no template."""
-    return of_sm90(p, c) if c.family == "sm90" else None
-
-
-def of_sm90(p: GemmProblem, c: Candidate) -> KernelLayout | None:
-    """None where two kernels run the candidate: their sums meet in scratch memory, and the tables are of the first."""
-    if launches.slices_in_scratch(c):
+    """The layout of the candidate's kernel. None for the portable family, whose kernels have no mbarriers, and where
+    two kernels run the candidate: their sums meet in scratch memory."""
+    if c.family == "portable" or launches.slices_in_scratch(c):
         return None
-    parts = sm90.resources(p, c).smem_parts
-    start = sum(size for _, size in parts[:-1])
-    assert parts[-1][0] == "barriers"
-    rows = [("full", c.stages), ("empty", c.stages)]
-    if c.schedule == "ticket":
-        rows += [("ticket_full", 1), ("ticket_empty", 1)]
-    places = _one_after_another(start, rows)
-    consumers = tuple(range(WARPGROUP_BARRIER, WARPGROUP_BARRIER + sm90.consumers(c)))
-    meetings = {"partials": "tile"} if launches.slices_in_cluster(c) else {}
-    if c.cluster_size > 1:
-        meetings |= {"start": "cluster", "exit": "cluster"}
+    module = sm90 if c.family == "sm90" else sm100
+    rows = module.barriers(p, c)
+    meetings = [each for each in rows if each.scope == "cluster" and not _is_mbarrier(each, c)]
+    in_warpgroups = c.family == "sm90" and sm90.stores_through_tma(p)
     return KernelLayout(
-        mbarriers=places,
-        named={"store": consumers} if sm90.stores_through_tma(p) else {},
-        meetings=meetings,
+        mbarriers=_one_after_another(_start_of_barriers(module.resources(p, c).smem_parts), rows, c),
+        named={"store": _warpgroups(c)} if in_warpgroups else {},
+        meetings={each.name: "tile" if each.name in PER_TILE else "cluster" for each in meetings},
         loads=_loads(p, c),
         remote_rows=("partial sums",) if launches.slices_in_cluster(c) else (),
         remote_slots={"ticket_full": TICKET_BYTES} if c.schedule == "ticket" else {},
@@ -48,31 +39,54 @@ def of_sm90(p: GemmProblem, c: Candidate) -> KernelLayout | None:
     )
 
 
-def _one_after_another(start: int, rows: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+def _warpgroups(c: Candidate) -> tuple[int, ...]:
+    return tuple(range(WARPGROUP_BARRIER, WARPGROUP_BARRIER + sm90.consumers(c)))
+
+
+def _is_mbarrier(row: BarrierRow, c: Candidate) -> bool:
+    """The other rows are named barriers of a warpgroup, and barrier.cluster, at which every thread arrives."""
+    return row.scope != "warpgroup" and row.arrivals != c.threads * c.cluster_size
+
+
+def _start_of_barriers(parts: Iterable[tuple[str, int]]) -> int:
+    start = 0
+    for name, size in parts:
+        if name == "barriers":
+            return start
+        start += size
+    raise AssertionError("every family has barriers in shared memory")
+
+
+def _one_after_another(start: int, rows: Iterable[BarrierRow], c: Candidate) -> dict[str, tuple[int, ...]]:
+    """Both templates lay the mbarrier arrays out in the order of the rows, without gaps."""
     places = {}
-    for name, count in rows:
-        places[name] = tuple(range(start, start + count * sm90.BARRIER_BYTES, sm90.BARRIER_BYTES))
-        start += count * sm90.BARRIER_BYTES
+    for row in rows:
+        if _is_mbarrier(row, c):
+            places[row.name] = tuple(range(start, start + row.count * BARRIER_BYTES, BARRIER_BYTES))
+            start += row.count * BARRIER_BYTES
     return places
 
 
 def _loads(p: GemmProblem, c: Candidate) -> tuple[LoadLayout, ...]:
-    """A tile of A is shared along y, one of B along x; each receiver loads a slice and sends it to all."""
+    """A tile of A is shared along y, one of B (of a pair: each half of it) along x; each receiver loads a slice and
+    sends it to all. In pairs the even CTA's barrier counts the bytes of both."""
     x, y, _ = c.cluster
+    pair = c.work.mma_ctas
     view = launches.mma_view(p, c)
-    ranks = [(rank % x, rank // x % y, rank // (x * y)) for rank in range(c.cluster_size)]
+    places = [(rank % x, rank // x % y, rank // (x * y)) for rank in range(c.cluster_size)]
+    owners = tuple(rank // pair * pair for rank in range(c.cluster_size))
     rows = []
-    for operand, rows_of_tile, k_major, receivers, axis in (
-        ("A", c.tile[0], view.a_k_major, y, 1), ("B", c.tile[1], view.b_k_major, x, 0)
+    for operand, rows_of_tile, k_major in (
+        ("A", c.tile[0], view.a_k_major), ("B", c.tile[1] // pair, view.b_k_major)
     ):  # fmt: skip
-        lines = rows_of_tile if k_major else c.tile[2]
-        slices = gcd(max(1, lines // 8), receivers)
+        # Who shares a tile has the same of everything but the axis along which it is shared.
+        keys = [(i, k) if operand == "A" else (i % pair, j, k) for i, j, k in places]
+        shares = [j if operand == "A" else i // pair for i, j, k in places]
+        receivers = y if operand == "A" else x // pair
+        slices = gcd(max(1, (rows_of_tile if k_major else c.tile[2]) // 8), receivers)
         masks: list[int | None] = []
-        for place in ranks:
-            peers = [
-                rank for rank, other in enumerate(ranks) if all(other[i] == place[i] for i in range(3) if i != axis)
-            ]
-            mask = sum(1 << rank for rank in peers) if receivers > 1 else 0
-            masks.append(mask if place[axis] < slices else None)
-        rows.append(LoadLayout(operand, f"map_{operand.lower()}", "full", tuple(range(c.cluster_size)), tuple(masks)))
+        for key, share in zip(keys, shares, strict=True):
+            mask = sum(1 << rank for rank, other in enumerate(keys) if other == key) if receivers > 1 else 0
+            masks.append(mask if share < slices else None)
+        rows.append(LoadLayout(operand, f"map_{operand.lower()}", "full", owners, tuple(masks)))
     return tuple(rows)

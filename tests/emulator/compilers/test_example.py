@@ -1,4 +1,4 @@
-"""The walk in docs/emulator.md: compile a Triton kernel with no GPU, emulate it, break it, see it named."""
+"""The walks in docs/emulator.md: compile a kernel of Triton or Gluon without a GPU, emulate it, break it, read why."""
 
 from __future__ import annotations
 
@@ -30,3 +30,25 @@ def test_the_documented_walk(tmp_path: Path) -> None:
     assert wrong.returncode == 1
     assert "EMU_DATA_RACE" in wrong.stdout + wrong.stderr
     assert "triton_matmul.py:" in wrong.stdout + wrong.stderr
+
+
+def test_the_documented_walk_of_a_kernel_that_claims_its_work(tmp_path: Path) -> None:
+    def do(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    example = str(ROOT / "examples" / "emulate" / "gluon_clc.py")
+    emulate = ("-m", "advisor", "emulate", "scaled.ptx", "--launch", "scaled.json", "--busy-sms", "144")
+    compiled = do(example)
+    assert compiled.returncode == 0, compiled.stderr
+    right = do(*emulate)
+    assert right.returncode == 0, right.stderr
+    assert "requests: 32 granted, 8 declined" in right.stdout
+    declined = do(*emulate, "--clc", "decline:2")
+    assert declined.returncode == 0, declined.stderr
+    assert "2 with 1, 19 with 2; 8 clusters started at the launch" in declined.stdout
+    assert do(example, "--sentinel").returncode == 0
+    wrong = do(*emulate)
+    assert wrong.returncode == 1
+    assert "EMU_CLC_FAILED_COORDINATE" in wrong.stdout
+    assert "gluon_clc.py:33, `bra`" in wrong.stdout
+    assert "gluon_clc.py:40, `clusterlaunchcontrol.query_cancel.get_first_ctaid::x" in wrong.stdout

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from advisor.emulator import numbers
 from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_async import shared_address
 from advisor.emulator.lowering_memory import elements_of
@@ -48,7 +49,10 @@ def _group(instruction: Instruction) -> int:
 def _transfer(emitter: Emitter, index: int, instruction: Instruction) -> str:
     """The name of the form of a load or store."""
     packing = "pack::16b" if instruction.has("ld") else "unpack::16b"
-    emitter.only(instruction, "ld", "st", "sync", "aligned", "b32", packing, set(SHAPES), set(_REPEATS))
+    if instruction.has("red"):
+        emitter.only(instruction, "ld", "red", "sync", "aligned", _REDUCTIONS, set(_REDUCED_SHAPES), set(_REPEATS))
+    else:
+        emitter.only(instruction, "ld", "st", "sync", "aligned", "b32", packing, set(SHAPES), set(_REPEATS))
     shape = next((each for each in instruction.qualifiers if each in SHAPES), "")
     repeats = next((_REPEATS[each] for each in instruction.qualifiers if each in _REPEATS), 0)
     if not shape or not repeats:
@@ -58,7 +62,7 @@ def _transfer(emitter: Emitter, index: int, instruction: Instruction) -> str:
         emitter.refuse(f"{fragment.registers} registers, where there are at most 128")
     split = 0
     if shape == "16x32bx2":
-        last = instruction.operands[2 if instruction.has("ld") else 1]
+        last = instruction.operands[-1 if instruction.has("ld") else 1]
         if not isinstance(last, Immediate):
             emitter.refuse("no immediate distance of the second part")
         split = last.value
@@ -69,12 +73,40 @@ def _load(emitter: Emitter, index: int, instruction: Instruction) -> None:
     form = _transfer(emitter, index, instruction)
     fragment = emitter.program.constants[form].fragment
     lanes = emitter.lanes(instruction)
-    address = _tensor_address(emitter, instruction.operands[1])
+    reduces = instruction.has("red")
+    address = _tensor_address(emitter, instruction.operands[2 if reduces else 1])
     names = [emitter.fresh() for _ in range(fragment.registers)]
     emitter.emit(f"{', '.join(names)}, = M.tcgen05.load(g, {form}, {address}, {lanes})")
     elements = elements_of(emitter, instruction.operands[0], fragment.registers)
     for element, name in zip(elements, names, strict=True):
         emitter.define(element, Value(name, 32), instruction)
+    if reduces:
+        _reduce(emitter, instruction, names)
+
+
+_REDUCED_SHAPES = ("32x32b", "16x32bx2")
+_REDUCTIONS = frozenset({"min", "max", "abs", "NaN", "f32", "u32", "s32"})
+
+
+def _reduce(emitter: Emitter, instruction: Instruction, names: list[str]) -> None:
+    """`.red`: the smallest or largest of a thread's registers goes into one more."""
+    qualifiers = instruction.qualifiers
+    kind = next((each for each in ("f32", "u32", "s32") if each in qualifiers), "")
+    floats = kind == "f32"
+    if not kind or ("min" in qualifiers) == ("max" in qualifiers) or len(names) < 2:
+        emitter.refuse("a reduction is min or max of f32, u32 or s32, over two registers at least")
+    if not floats and {"abs", "NaN"} & set(qualifiers):
+        emitter.refuse(".abs and .NaN are for f32")
+    spelled = f"{'min' if 'min' in qualifiers else 'max'}{'.NaN' if 'NaN' in qualifiers else ''}.{kind}"
+    operation = numbers.operation(spelled, 1, 2)
+    assert operation is not None
+    function = emitter.program.constant(operation.function, "function", spelled, 1, 2)
+    source = [f"({each} & np.uint32(0x7FFFFFFF))" for each in names] if "abs" in qualifiers else names
+    result = emitter.fresh()
+    emitter.emit(f"{result} = {source[0]}")
+    for each in source[1:]:
+        emitter.emit(f"{result} = {function}({result}, {each})")
+    emitter.define(instruction.operands[1], Value(result, 32), instruction)
 
 
 def _store(emitter: Emitter, index: int, instruction: Instruction) -> None:

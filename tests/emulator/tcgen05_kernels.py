@@ -195,4 +195,4 @@ def outcome(
     if tile is not None and tile.dtype != "float16":
         launch.buffers["IN"] = BufferInit(shape=(source.size // 2,), dtype=tile.dtype, init="zeros")
     inputs = {"IN": source, "FILL": np.ascontiguousarray(words).view(np.uint8)}
-    return run(ptx, launch, inputs=inputs, profile="b200", **options)
+    return run(ptx, launch, inputs=inputs, **options)

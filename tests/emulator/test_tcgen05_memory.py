@@ -145,3 +145,25 @@ def test_a_copy_to_a_lane_that_it_cannot_have_is_named() -> None:
     with pytest.raises(KernelFault) as caught:
         execute("mov.b64 %d20, 0; add.u32 %r40, %tm, 0x200000; tcgen05.cp.cta_group::1.128x128b [%r40], %d20;", used=8)
     assert caught.value.finding.code == "EMU_TMEM_LANES"
+
+
+@pytest.mark.parametrize("operation", ["min.f32", "max.f32", "min.NaN.f32", "max.abs.f32", "min.s32", "max.u32"])
+def test_a_load_reduces_the_registers_of_each_thread(operation: str) -> None:
+    """On sm_103a: the smallest or largest of what a thread loads; without .NaN a NaN counts only among NaNs."""
+    values = np.random.default_rng(4).standard_normal((1, 128, 8)).astype(np.float32)
+    values[0, 5, 3] = np.nan
+    load = f"""
+    tcgen05.ld.red.sync.aligned.32x32b.x8.{operation} {{%v0, %v1, %v2, %v3, %v4, %v5, %v6, %v7}}, %r40, [%lane0];
+    {WAIT} st.global.u32 [%d4], %r40; st.global.u32 [%d4 + 4], %v7;
+"""
+    out = execute(
+        "", None, values.view(np.uint32), used=8, changed=NO_ISSUE | {"load": load}, target="sm_103a"
+    )[0]  # fmt: skip
+    name, *words_ = operation.split(".")
+    source = values[0] if words_[-1] == "f32" else values[0].view(np.int32 if words_[-1] == "s32" else np.uint32)
+    function = {"min": np.min, "max": np.max} if "NaN" in words_ or words_[-1] != "f32" else {
+        "min": np.nanmin, "max": np.nanmax
+    }  # fmt: skip
+    expected = function[name](np.abs(source) if "abs" in words_ else source, axis=1)
+    np.testing.assert_array_equal(out[:, 0].view(expected.dtype), expected)
+    np.testing.assert_array_equal(out[:, 1], values[0, :, 7].view(np.uint32))

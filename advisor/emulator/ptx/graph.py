@@ -45,9 +45,11 @@ def is_read_and_written(instruction: Instruction) -> bool:
 
 
 def destination_count(instruction: Instruction) -> int:
-    """How many leading operands are written: 0 or 1 (which may be a vector or a pair)."""
+    """How many leading operands are written: 0 or 1 (which may be a vector or a pair), or 2 of tcgen05.ld.red."""
     if not instruction.operands or instruction.opcode in _NO_DESTINATION:
         return 0
+    if instruction.opcode == "tcgen05" and instruction.qualifiers[:2] == ("ld", "red"):
+        return 2
     wanted = _DESTINATION_WITH.get(instruction.opcode)
     return 1 if wanted is None or any(each in instruction.qualifiers for each in wanted) else 0
 

@@ -12,10 +12,10 @@ import pytest
 
 from advisor.emulator.ptx.parser import parse
 from advisor.toolchain import Unit, compile_cuda
+from tests.emulator.bundles import ROWS
 from tests.emulator.compilers.cases_sm90 import SM90
 from tests.emulator.compilers.harness import compile_case, needs_triton
 from tests.emulator.golden.cases import all_cases
-from tests.emulator.test_bundles import ROWS
 
 WITHOUT_A_CASE = {
     "bra.uni": "control flow; where it leads shows in what runs next, and `bra` has cases",

@@ -131,6 +131,7 @@ class Pipes:
         self.machine = memory.machine
         self.threads: dict[tuple[int, int], _Thread] = {}  # by row and lane
         self.last: dict[int, Pending] = {}  # the last operation, by the first slot of a CTA or pair
+        self.noted = False  # that the sums are not modelled
 
     # --- CTAs ---------------------------------------------------------------------------------------------------
 
@@ -252,6 +253,10 @@ class Pipes:
 
     def multiply(self, g: Group, form: MultiplyForm, operands: Operands, lanes: Array | None) -> None:
         """`tcgen05.mma`."""
+        if self.machine.numerics == "model" and not self.noted:
+            self.noted = True
+            message = "nobody has measured how this tensor core adds: its sums are those of --mma fp32"
+            self.machine.reporter.warn("EMU_TCGEN05_NUMERICS", message, None, form.site)
         for index, lane in self.machine.engine.each_lane(g, lanes):
             issue = self._issue("mma", Spot(g, index, lane, form.site), form.cta_group)
             found = self._multiplication(issue, form, operands)
@@ -293,6 +298,8 @@ class Pipes:
         if isinstance(what, str):
             self._fail(issue, "EMU_TCGEN05_DESCRIPTOR", f"the instruction descriptor {value:#010x}: {what}")
         assert isinstance(what, InstructionDescriptor)
+        if what.k == 96:
+            self.machine.refuse(self.machine.program.instructions[form.site], "K 96 of sm_103a")
         wrong = (*what.violations(form.cta_group, ws=form.ws), *scale_violations(what, form.blocks))
         if form.a_shift and what.m == 64:
             wrong += ("a shifted A has M 128 or 256",)

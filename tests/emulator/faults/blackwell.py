@@ -64,6 +64,12 @@ FAULTS = [
         Fault(f"tcgen05: a descriptor of a copied tile with {name}", "EMU_DESCRIPTOR_TILE", TILED, Arguments(fields))
         for name, fields in test_tcgen05_checks.TILES.items()
     ),
+    Fault(
+        "tcgen05: sums that are asked for as the chip makes them",
+        "EMU_TCGEN05_NUMERICS",
+        TILED,
+        Arguments({"numerics": "model"}),
+    ),
     Fault("tcgen05: a product that takes the tile for bf16", "EMU_OPERAND_TYPE", TILED, Arguments(OTHER_TYPE)),
     Fault(
         "tcgen05: scales that are not the same in every quarter of the lanes",

@@ -198,7 +198,7 @@ class ClusterLaunchControl:
             to.clock = to.unit.complete_tx(to.barrier, RESPONSE_BYTES, request.by, to.operation) + 1
             machine.engine.wake()
 
-        machine.queue.submit([land], label)
+        machine.queue.submit([land], label, owner=request.cluster)
 
     def _decide(self, request: Request) -> None:
         """The hardware takes a waiting cluster out of the pool, or says no."""

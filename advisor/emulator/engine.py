@@ -183,6 +183,13 @@ class Engine:
                 self.groups.pop((row, lane), None)
             self.warpgroups.pop(row, None)
 
+    def _submit(
+        self, row: int, stages: list[Callable[[], None]], label: str, after: tuple[Pending, ...] = ()
+    ) -> Pending:
+        """An operation that a warp (a row of `order`) has issued."""
+        owner = int(self.machine.order.cluster_of[row])
+        return self.machine.queue.submit(stages, label, after, owner)
+
     def wake(self) -> None:
         self.machine.scheduler.woken = True
 
@@ -573,7 +580,7 @@ class Engine:
         swizzle, element = _SWIZZLE_NAMES.get(tensor.swizzle, ""), _ELEMENTS.get(tensor.dtype, "")
         self._box(slot, TileBox(address & _LOCAL, rows, tensor.row_bytes, swizzle, element))
         machine.bytes_moved["tensor load"] += transfer.tx_bytes
-        machine.queue.submit([read, write], f"tensor load at line {machine.line(form.site)}")
+        self._submit(by.row, [read, write], f"tensor load at line {machine.line(form.site)}")
         return int(transfer.tx_bytes)
 
     def _box(self, slot: int, box: TileBox) -> None:
@@ -651,8 +658,8 @@ class Engine:
             member.written = True
 
         label = f"bulk store at line {machine.line(site)}"
-        first = machine.queue.submit([read], f"{label}, its read")
-        second = machine.queue.submit([write], label, after=(first,))
+        first = self._submit(row, [read], f"{label}, its read")
+        second = self._submit(row, [write], label, after=(first,))
         self.flights[id(member)] = _Flight(first, second)
 
     def _groups(self, g: Group, index: int, lane: int) -> AsyncGroups:
@@ -769,7 +776,7 @@ class Engine:
             self.wake()
 
         machine.bytes_moved["bulk load"] += count
-        machine.queue.submit([read, write], f"bulk copy at line {machine.line(form.site)}")
+        self._submit(by.row, [read, write], f"bulk copy at line {machine.line(form.site)}")
 
     # --- stores of single threads -------------------------------------------------------------------------------
 
@@ -807,7 +814,7 @@ class Engine:
             machine.bytes_moved["remote store"] += access.size
             if address >> RANK_SHIFT != int(machine.rank[g.rows[index], 0]):
                 machine.counts.remote_bytes += access.size
-            machine.queue.submit([land], f"st.async at line {machine.line(access.site)}")
+            self._submit(by.row, [land], f"st.async at line {machine.line(access.site)}")
 
     def _landing(
         self,

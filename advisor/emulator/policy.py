@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from advisor.errors import InputError
 
 POLICIES = ("eager", "lazy", "random", "adversarial")
+ALONE = 1 / 16  # share of the times when one operation lands alone, although several clusters stand still
 PATIENCE = 4096  # quanta after which an operation lands although warps still run: they may be polling for it
 
 
@@ -30,6 +31,7 @@ class Pending:
     stages: list[Callable[[], None]]
     label: str
     after: tuple[Pending, ...] = ()
+    owner: int = 0
     issued: int = 0
     done: int = 0
     blocked: int = 0
@@ -72,10 +74,13 @@ class AsyncQueue:
             )
         self._random = random.Random(f"{self.policy}:{self.seed}")
 
-    def submit(self, stages: Sequence[Callable[[], None]], label: str, after: Sequence[Pending] = ()) -> Pending:
-        """An operation has been issued. The eager policy lands it before this returns, where `after` lets it."""
+    def submit(
+        self, stages: Sequence[Callable[[], None]], label: str, after: Sequence[Pending] = (), owner: int = 0
+    ) -> Pending:
+        """An operation has been issued. The eager policy lands it before this returns, where `after` lets it. `owner`
+        is the cluster whose warps may wait for it."""
         before = tuple(each for each in after if not each.finished)
-        operation = Pending(self.submitted, list(stages), label, before, self.now, blocked=len(before))
+        operation = Pending(self.submitted, list(stages), label, before, owner, self.now, blocked=len(before))
         for each in before:
             each.followers.append(operation)
         self.submitted += 1
@@ -105,16 +110,28 @@ class AsyncQueue:
         return ran
 
     def idle(self) -> int:
-        """No warp can run: land something. Returns 0 when nothing is in flight, which makes it a deadlock."""
+        """No warp can run: land something. Returns 0 when nothing is in flight, which makes it a deadlock.
+
+        One operation lands for each cluster, since each stands still for reasons of its own, and clusters that go on
+        together stay in step; now and then a single one lands, so that they also come apart."""
         ready = self.ready
         if not ready:
             return 0
+        by_owner: dict[int, list[Pending]] = {}
+        for each in ready:
+            by_owner.setdefault(each.owner, []).append(each)
+        if len(by_owner) > 1 and self.policy != "lazy" and self._random.random() < ALONE:
+            return self._stage(self._next(ready))
+        return sum(self._stage(each) for each in [self._next(several) for several in by_owner.values()])
+
+    def _next(self, ready: Sequence[Pending]) -> Pending:
+        """Which of these lands now."""
         if self.policy == "random":
-            return self._stage(self._random.choice(ready))
+            return self._random.choice(ready)
         if self.policy == "adversarial":
             # The latest first, and now and then another: a fixed order would hide faults that need a third one.
-            return self._stage(self._random.choice(ready) if self._random.random() < 0.25 else ready[-1])
-        return self._stage(ready[0])
+            return self._random.choice(ready) if self._random.random() < 0.25 else ready[-1]
+        return ready[0]
 
     def land(self, operation: Pending) -> None:
         """Land this one, and what it comes after, now."""

@@ -194,7 +194,8 @@ class Pipes:
         key = issue.ctas[0].slot
         before = self.last.get(key)
         label = f"tcgen05.{operation.what} at line {machine.line(issue.spot.site)}"
-        made = machine.queue.submit([run], label, after=() if before is None else (before,))
+        owner = int(machine.order.cluster_of[operation.row])
+        made = machine.queue.submit([run], label, () if before is None else (before,), owner)
         self.last[key] = issue.thread.last = made
 
     def _touch(self, issue: _Issue, cta: Cta, regions: Iterable[Region], *, write: bool, taken: bool) -> None:
@@ -523,7 +524,8 @@ class Pipes:
                 unit, local = engine.unit(g, index, target, site, lane)
                 unit.use(local, by, "tcgen05.commit")
                 label = f"tcgen05.commit at line {machine.line(site)}"
-                made = machine.queue.submit([self._arrival(unit, local, by, point)], label, after=before)
+                owner = int(order.cluster_of[by.row])
+                made = machine.queue.submit([self._arrival(unit, local, by, point)], label, before, owner)
                 cta = self.memory.ctas[engine.slot_of(g, index, target, site, lane)]
                 if number:
                     cta.commits[thread.pipe] = (number, by)

@@ -60,12 +60,12 @@ def test_declined_clusters_leave_a_second_batch():
     outcome = execute("unicast", clc="decline:1")
     assert outcome.requests is not None
     assert outcome.requests.granted == 0
-    assert outcome.requests.at_launch == 24
+    assert outcome.requests.at_launch == 16
     assert outcome.clusters == 60
 
 
 def test_busy_sms_leave_fewer_clusters_at_the_launch():
-    outcome = execute("unicast", busy_sms=8)
+    outcome = execute("unicast", busy_sms=4)
     assert outcome.requests is not None
     assert outcome.requests.at_launch == 8
     assert every_tile_once(outcome)
@@ -81,7 +81,7 @@ def test_a_preempting_kernel_holds_sms_that_come_back():
     outcome = execute("unicast", grid=(400, 1, 1), clc="preempt", seed=4)
     assert every_tile_once(outcome)
     assert outcome.requests is not None
-    assert outcome.requests.declined > 24
+    assert outcome.requests.declined > 16
     assert outcome.requests.granted > 0
 
 

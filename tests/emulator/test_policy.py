@@ -157,3 +157,27 @@ def test_an_empty_group_is_complete() -> None:
     assert held.ready(0)
     held.wait(0, [row])
     assert np.array_equal(held.order.now[:, row, held.writes.column], np.ones(len(View)))
+
+
+@pytest.mark.parametrize("policy", ["lazy", "random", "adversarial"])
+def test_where_nobody_can_run_every_cluster_gets_something(policy):
+    for seed in range(20):
+        queue, done = AsyncQueue(policy, seed), []
+        for owner in (1, 2, 3):
+            for _ in range(2):
+                queue.submit([lambda owner=owner, done=done: done.append(owner)], "", owner=owner)
+        first = queue.idle()
+        assert sorted(done[:first]) in ([1, 2, 3], *([each] for each in (1, 2, 3)))
+        while queue.idle():
+            pass
+        assert sorted(done) == [1, 1, 2, 2, 3, 3]
+
+
+def test_clusters_come_apart_now_and_then():
+    alone = set()
+    for seed in range(60):
+        queue = AsyncQueue("adversarial", seed)
+        for owner in (1, 2):
+            queue.submit([lambda: None], "", owner=owner)
+        alone.add(queue.idle())
+    assert alone == {1, 2}

@@ -715,6 +715,7 @@ def _emulated_document(emulated: workflow.Emulated) -> dict[str, Any]:
         "warp_instructions": outcome.instructions_by_class if outcome else {},
         "opcodes": dict(outcome.instructions) if outcome else {},
         "bytes": dict(outcome.bytes_moved) if outcome else {},
+        "multiply_adds": dict(outcome.multiply_adds) if outcome else {},
         "barrier_phases": dict(outcome.phases) if outcome else {},
         "clusters": outcome.clusters if outcome else None,
         "stored_bytes": list(outcome.stored_bytes) if outcome else [],
@@ -738,6 +739,7 @@ def _print_emulated(emulated: workflow.Emulated) -> None:
     for title, counts in (
         ("warp instructions", outcome.instructions_by_class),
         ("bytes", outcome.bytes_moved),
+        ("multiply-adds of tcgen05", outcome.multiply_adds),
         ("barrier phases", outcome.phases),
     ):
         if counts:

@@ -136,6 +136,7 @@ class Machine:
         self.copies: list[_Copy] = []
         self.random = np.random.default_rng(seed)
         self.bytes_moved: Counter[str] = Counter()
+        self.multiply_adds: Counter[str] = Counter()  # of tcgen05
         self.phases: Counter[str] = Counter()  # completed, by kind of barrier
         self.counts = Counts(program.dynamic_start)
         self.stored: Array = np.zeros(self.cluster_slots, np.int64)  # bytes to global memory, of who is resident

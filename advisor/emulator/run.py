@@ -59,6 +59,7 @@ class Outcome:
     writes: Mapping[str, Array]  # how often each byte was written, of the buffers that were to be counted
     stored_bytes: tuple[int, ...]  # to global memory by each cluster, in the order of their start
     counts: Counts  # what a plan makes promises about
+    multiply_adds: Mapping[str, int]  # of tcgen05, by kind and cta_group
     requests: RequestCounts | None = None  # of Cluster Launch Control; None where the kernel made none
 
     @property
@@ -157,6 +158,7 @@ def run(
         warnings=tuple(reporter.warnings.values()),
         instructions=_counted(program, machine.scheduler.counts),
         bytes_moved=dict(machine.bytes_moved),
+        multiply_adds=dict(machine.multiply_adds),
         clusters=world.started,
         phases=dict(machine.phases),
         left=left,

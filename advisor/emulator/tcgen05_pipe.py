@@ -261,6 +261,8 @@ class Pipes:
         for index, lane in self.machine.engine.each_lane(g, lanes):
             issue = self._issue("mma", Spot(g, index, lane, form.site), form.cta_group)
             found = self._multiplication(issue, form, operands)
+            what = found.what
+            self.machine.multiply_adds[f"kind::{what.kind} cta_group::{form.cta_group}"] += what.m * what.n * what.k
             self._submit(issue, self._product(issue, found))
 
     def _multiplication(self, issue: _Issue, form: MultiplyForm, operands: Operands) -> _Multiplication:

@@ -216,6 +216,8 @@ def test_a_product_of_a_tile_is_right_and_silent() -> None:
         found.typed("OUT").view(np.float32)[0], codes[:128] @ codes[128:].T, rtol=1e-5, atol=1e-5
     )
     assert found.warnings == ()
+    assert found.multiply_adds == {"kind::f16 cta_group::1": 128 * 16 * 64}
+    assert found.instructions_by_class["tensor core"] == found.instructions["tcgen05.mma"] == 4
 
 
 TILES: dict[str, dict[str, Any]] = {

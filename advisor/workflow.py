@@ -310,11 +310,8 @@ class Oracle:
         from advisor.machine.features import loadable
 
         cc = self._device.info.compute_capability
-        rendered = {each.id for each in bundle.launch.kernels} | set(bundle.launch.sequences)
         count = 0
         for choice in planned.plan.choices:
-            if choice.kernel_id not in rendered:  # a family that is planned only
-                continue
             kernel = bundle.launch.kernels_of(choice.kernel_id)[0]
             target = next((each for each in kernel.images if loadable(each, cc)), None)
             if target is None or planned.targeting.rung_profiles[choice.family].compute_capability != cc:

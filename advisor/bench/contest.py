@@ -69,17 +69,17 @@ def assemble(
 ) -> Contest:
     """Renders and builds every rival. Images go to `folder`, one file for each distinct kernel.
 
-    A rival whose image spills registers, or of a family without kernels, is rejected with the reason: the planner's
-    own check would not let it out. Raises ToolError COMPILE_FAILED for a source that does not compile.
+    A rival whose image spills registers, or of a family without an image for this GPU, is rejected with the reason: the
+    planner's own check would not let it out. Raises ToolError COMPILE_FAILED for a source that does not compile.
     """
     loose: dict[str, Loose] = {}
     rejected: dict[str, tuple[Rival, str]] = {}
     for number, (key, rival) in enumerate(rivals.items()):
         rendered = render_candidate(workload, rival.candidate, f"c{number}_")
-        if rendered is None:
-            rejected[key] = (rival, f"the family {rival.candidate.family} has no kernels yet")
-        else:
+        if _best_units(rendered, capability):
             loose[key] = rendered
+        else:
+            rejected[key] = (rival, f"no image of the family {rival.candidate.family} loads on this GPU")
     units = {key: _best_units(each, capability) for key, each in loose.items()}
     flat = [(key, unit) for key, rows in units.items() for unit in rows]
     images: dict[str, Image] = {}
@@ -120,13 +120,12 @@ def combined(kernel_hashes: Sequence[str]) -> str:
 
 
 def hash_of(workload: Workload, candidate: Candidate, capability: tuple[int, int]) -> str | None:
-    """What the kernels of a candidate hash to today; None where they are not rendered."""
+    """What the kernels of a candidate hash to today; None where no image of them loads on the GPU."""
     from advisor.toolchain import Unit, kernel_hash
 
-    rendered = render_candidate(workload, candidate)
-    if rendered is None:
+    rows = _best_units(render_candidate(workload, candidate), capability)
+    if not rows:
         return None
-    rows = _best_units(rendered, capability)
     return combined([kernel_hash(Unit(r.name, r.source, r.headers, r.target, r.defines, r.flags)) for r in rows])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.bundle.expressions import names_in, queries_in
@@ -59,7 +59,7 @@ class Run:
 def render_bundle(plan: Plan, workload: Workload) -> RenderedBundle:
     """Every file of the plan's bundle. Nothing is written.
 
-    Raises RefusedError NOTHING_TO_RENDER where the plan has no choice or no family of it has kernels; ToolError
+    Raises RefusedError NOTHING_TO_RENDER where the plan has no choice; ToolError
     where what a kind handed over does not fit together.
     """
     runs = bundle_runs(plan, workload)
@@ -83,9 +83,8 @@ def bundle_runs(plan: Plan, workload: Workload) -> list[Run]:
     runs: dict[str, Run] = {}
     for choice in plan.choices:
         for twin in twins(choice.candidate()):
-            rendered = _run(workload, twin)
-            if rendered is None:
-                break  # the family has no template yet: neither have its twins
+            # Alone, a CTA of a pair holds all of B: such a twin may have to do with fewer stages.
+            rendered = _run(workload, replace(twin, candidate=workload.fitted(twin.candidate)))
             runs.setdefault(rendered.id, rendered)
     if not runs:
         raise RefusedError(
@@ -106,9 +105,12 @@ def variant_runs(plan: Plan, workload: Workload, profiles: Mapping[str, DevicePr
     found: dict[str, Run] = {}
     for choice in plan.choices:
         profile = (profiles or {}).get(choice.profile) or load_profile(choice.profile)
-        for candidate in other_schedules(choice.candidate()):
-            run = None if workload.clauses(candidate, profile) else _run(workload, Twin(candidate, "chosen"))
-            if run is not None and run.id not in held:
+        for other in other_schedules(choice.candidate()):
+            candidate = workload.fitted(other)
+            if workload.clauses(candidate, profile):
+                continue
+            run = _run(workload, Twin(candidate, "chosen"))
+            if run.id not in held:
                 found.setdefault(run.id, run)
     return list(found.values())
 
@@ -167,14 +169,12 @@ class Loose:
     units: tuple[BuildUnit, ...]
 
 
-def render_candidate(workload: Workload, candidate: Candidate, prefix: str = "") -> Loose | None:
-    """A candidate's kernels, to be built, launched and never written; None where its family has none yet.
+def render_candidate(workload: Workload, candidate: Candidate, prefix: str = "") -> Loose:
+    """A candidate's kernels, to be built, launched and never written.
 
     `prefix` stands before the ids, so that one launch file can hold the kernels of several candidates.
     """
     run = _run(workload, Twin(candidate, "chosen"))
-    if run is None:
-        return None
     specs = []
     for spec in run.specs:
         kernel_id = prefix + spec.kernel.id
@@ -186,11 +186,8 @@ def render_candidate(workload: Workload, candidate: Candidate, prefix: str = "")
     return Loose(run, launch, tuple(units_of(_device_files([run]), launch)))
 
 
-def _run(workload: Workload, twin: Twin) -> Run | None:
-    """The twin's kernels, or None where the kind has none for it."""
+def _run(workload: Workload, twin: Twin) -> Run:
     specs = workload.kernels(twin.candidate)
-    if not specs:
-        return None
     first = specs[0].kernel.id
     run_id = first if len(specs) == 1 else first.removesuffix("_main")
     return Run(run_id, twin.candidate, tuple(_with_role(spec, twin) for spec in specs))

@@ -151,6 +151,10 @@ class Workload(Protocol):
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause that the candidate breaks; empty means legal."""
 
+    def fitted(self, c: Candidate) -> Candidate:
+        """The candidate, with fewer stages where it would take more shared memory than its family's GPUs have: twins
+        of a choice may take more than the choice does."""
+
     def resources(self, c: Candidate) -> Resources: ...
 
     def coordinates(self, c: Candidate) -> TileMap: ...
@@ -168,8 +172,7 @@ class Workload(Protocol):
         """Main-loop time of each cluster tile in launch order, microseconds."""
 
     def kernels(self, c: Candidate) -> list[KernelSpec]:
-        """The kernels that run this candidate, in launch order (two for split-K over scratch); empty where the
-        family has no template yet."""
+        """The kernels that run this candidate, in launch order (two for split-K over scratch)."""
 
     def cases(self, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
         """The problem's own shape, boundaries of the candidate, and cluster counts around what is resident. `small`

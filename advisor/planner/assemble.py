@@ -555,12 +555,6 @@ def _not_verified(f: Facts, source: str, measurements: int) -> list[str]:
     used = sum(len(rung.search.measured) for rung in f.rungs)
     if used < measurements:
         rows.append(f"{measurements - used} of {measurements} measured times are of no candidate of this search")
-    if not f.workload.kernels(top.candidate):
-        rows.append(
-            f"the {top.family} kernel is planned only: the family has no template yet, so nothing of it was "
-            f"rendered, compiled or run; "
-            f"the bundle holds {', '.join(kernel_id(each.candidate) for each in f.rungs[1:]) or 'nothing'}"
-        )
     if top.search.queried(top.row) is None:
         rows.append("residency comes from the profile's formula, not from a query of the built kernel")
     if source == "profile":
@@ -592,11 +586,6 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
         f"{'measured' if top.evidence == 'measured' else 'predicted'} {top.time_us:.4g} us on {top.profile.title}, "
         f"{top.timing.bound} bound"
     )
-    if not f.workload.kernels(c):
-        rest = ", ".join(kernel_id(each.candidate) for each in f.rungs[1:])
-        return (
-            f"{text}. Evidence: planned only, this family has no kernel yet; what is rendered is its fallback: {rest}."
-        )
     lead = {
         "adjust": " The request was adjusted, see the findings.",
         "fallback": " This is a fallback, see the findings.",

@@ -45,16 +45,13 @@ def view(f: Facts) -> Step:
     rows: list[list[object]] = []
     for rung in f.rungs:
         operands = f.tma_operands(rung)
-        note = "" if f.workload.kernels(rung.candidate) else "planned only, no image is built yet. With one: "
         for number, c in enumerate(rung_kernels(rung.candidate)):
             rows.append(
                 [
                     len(rows) + 1,
                     kernel_id(c),
                     "the same GPU" if number else FAMILY_WORDS[rung.family],
-                    note
-                    + ("the rung above does not run; " if rows and c.family != "portable" else "")
-                    + _when(c, operands),
+                    ("the rung above does not run; " if rows and c.family != "portable" else "") + _when(c, operands),
                 ]
             )
     return Step(

@@ -49,7 +49,6 @@ GATE_WORDS: dict[Gate, str] = {
     "ran": "ran",
 }
 PLANNED = "Evidence: planned."  # how a conclusion ends that a plan alone can draw
-PLANNED_ONLY = "Evidence: planned only"  # the same where the family of the choice has no kernel to render
 
 
 def blocks(plan: Plan, evidence: Evidence | None = None) -> list[Block]:
@@ -102,7 +101,6 @@ def _conclusion(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     if plan.choice is not None:
         rows += _choice_rows(plan.choice)
         rows.append(("evidence reached", _reached_text(plan.choice, evidence)))
-        rows += _stand_in(plan)
     yield Table(("what", "value"), tuple(rows))
     serious = [each for each in plan.findings if each.severity != "info"]
     if plan.verdict == "refuse":  # the conclusion and the findings have the reason
@@ -111,15 +109,6 @@ def _conclusion(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     elif serious:
         yield Paragraph("What to know before using it:")
         yield Bullets(tuple(f"{each.severity}: {each.message} [{each.code}]" for each in serious))
-
-
-def _stand_in(plan: Plan) -> list[tuple[Cell, ...]]:
-    """What the target runs of a bundle whose preferred kernel is planned only: the next rung that is planned for it."""
-    own = (each for each in plan.choices[1:] if each.profile == plan.choices[0].profile)
-    rung = next(own, None) if PLANNED_ONLY in plan.conclusion else None
-    if rung is None:
-        return []
-    return [("runs there today", f"{rung.kernel_id}, predicted {cell_text(rung.prediction.time_us)} us")]
 
 
 def title(plan: Plan) -> str:
@@ -424,11 +413,6 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         experiment = plan.experiment
         yield Paragraph(experiment.question, strong=True)
         yield Paragraph(f"Hypothesis: {experiment.hypothesis}")
-        if PLANNED_ONLY in plan.conclusion:
-            yield Paragraph(
-                "The choice has no kernel yet. Until it has one the command validates the fallback and reports the "
-                "experiment as not run."
-            )
         yield Code(experiment.command.replace("BUNDLE", f"generated/{plan.problem.get('name', 'problem')}"), "sh")
         yield Bullets((f"confirmed if {experiment.confirms_if}", f"refuted if {experiment.refutes_if}"))
     else:

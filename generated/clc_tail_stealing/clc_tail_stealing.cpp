@@ -30,10 +30,22 @@ struct Values {
   Number sm_budget;
 };
 
-constexpr int kKernels = 4;
-constexpr int kRungs = 4;
+constexpr int kKernels = 7;
+constexpr int kRungs = 7;
 constexpr int kSpans = 1;
 
+const Image kImages_sm100_clc_2x1x1[] = {
+    {"sm100_clc_2x1x1.sm_100a.cubin", 10, 0, true},
+    {"sm100_clc_2x1x1.sm_100f.cubin", 10, 0, false},
+};
+const Image kImages_sm100_static_2x1x1[] = {
+    {"sm100_static_2x1x1.sm_100a.cubin", 10, 0, true},
+    {"sm100_static_2x1x1.sm_100f.cubin", 10, 0, false},
+};
+const Image kImages_sm100_one_tile[] = {
+    {"sm100_one_tile.sm_100a.cubin", 10, 0, true},
+    {"sm100_one_tile.sm_100f.cubin", 10, 0, false},
+};
 const Image kImages_sm90_ticket[] = {
     {"sm90_ticket.sm_90a.cubin", 9, 0, true},
 };
@@ -51,6 +63,12 @@ const Image kImages_portable_one_tile[] = {
 };
 
 const KernelInfo kKernelInfo[kKernels] = {
+    {"sm100_clc_2x1x1", "gemm_sm100", kImages_sm100_clc_2x1x1, 2,
+     {256, 1, 1}, {2, 1, 1}, 229616, false, true, false, {0, 0, 0}},
+    {"sm100_static_2x1x1", "gemm_sm100", kImages_sm100_static_2x1x1, 2,
+     {256, 1, 1}, {2, 1, 1}, 229512, false, true, false, {0, 0, 0}},
+    {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 2,
+     {256, 1, 1}, {1, 1, 1}, 229464, false, true, false, {0, 0, 0}},
     {"sm90_ticket", "gemm_sm90", kImages_sm90_ticket, 1,
      {384, 1, 1}, {1, 1, 1}, 229464, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
@@ -133,10 +151,245 @@ Status read_values(const Launcher& launcher, const Arguments& arguments, const O
 
 // --- kernels ------------------------------------------------------------------------------------------------------
 
-// 384 threads, no clusters, ticket
-Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+// 256 threads, clusters of 2 x 1 x 1, clc
+Status launch_sm100_clc_2x1x1(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[0];
   const LoadedKernel& kernel = call.launcher.kernels[0];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number m = call.values.m;
+  const Number n = call.values.n;
+  const Number k = call.values.k;
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number grid[3] = {ceil_div(m, 256) * ceil_div(n, 256) * batch * 2, 1, 1};
+  const TensorMapShape map_a_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_b_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_d_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(n, 1), max(m, 1), max(batch, 1)},
+      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
+      {64, 32, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const void* d_ = at(buffers.D, 0);
+  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
+  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
+  std::uint32_t m_ = narrow<std::uint32_t>(m);
+  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t k_ = narrow<std::uint32_t>(k);
+  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
+  alignas(64) CUtensorMap map_a_map;
+  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  alignas(64) CUtensorMap map_b_map;
+  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  alignas(64) CUtensorMap map_d_map;
+  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
+  float alpha_ = call.arguments.alpha;
+  void* parameters[] = {
+      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, clusters of 2 x 1 x 1, static
+Status launch_sm100_static_2x1x1(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[1];
+  const LoadedKernel& kernel = call.launcher.kernels[1];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number m = call.values.m;
+  const Number n = call.values.n;
+  const Number k = call.values.k;
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const Number max_active_clusters = number(kernel.max_active_clusters);
+  const Number grid[3] = {
+      min(min(max_active_clusters, max(sm_budget / 2, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
+          256) * ceil_div(n, 256) * batch) * 2,
+      1,
+      1};
+  const TensorMapShape map_a_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_b_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_d_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(n, 1), max(m, 1), max(batch, 1)},
+      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
+      {64, 32, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const void* d_ = at(buffers.D, 0);
+  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
+  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
+  std::uint32_t m_ = narrow<std::uint32_t>(m);
+  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t k_ = narrow<std::uint32_t>(k);
+  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
+  alignas(64) CUtensorMap map_a_map;
+  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  alignas(64) CUtensorMap map_b_map;
+  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  alignas(64) CUtensorMap map_d_map;
+  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
+  float alpha_ = call.arguments.alpha;
+  void* parameters[] = {
+      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, no clusters, one tile
+Status launch_sm100_one_tile(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[2];
+  const LoadedKernel& kernel = call.launcher.kernels[2];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number m = call.values.m;
+  const Number n = call.values.n;
+  const Number k = call.values.k;
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 256) * batch * 1, 1, 1};
+  const TensorMapShape map_a_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 128, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_b_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
+      {64, 256, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const TensorMapShape map_d_shape = {
+      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      3,
+      {max(n, 1), max(m, 1), max(batch, 1)},
+      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
+      {64, 32, 1},
+      {1, 1, 1},
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
+  const void* d_ = at(buffers.D, 0);
+  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
+  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
+  std::uint32_t m_ = narrow<std::uint32_t>(m);
+  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t k_ = narrow<std::uint32_t>(k);
+  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
+  alignas(64) CUtensorMap map_a_map;
+  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  alignas(64) CUtensorMap map_b_map;
+  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  alignas(64) CUtensorMap map_d_map;
+  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
+  float alpha_ = call.arguments.alpha;
+  void* parameters[] = {
+      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &m_, &n_, &k_, &batch_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 384 threads, no clusters, ticket
+Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[3];
+  const LoadedKernel& kernel = call.launcher.kernels[3];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -220,8 +473,8 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
 
 // 384 threads, no clusters, static
 Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[1];
-  const LoadedKernel& kernel = call.launcher.kernels[1];
+  const KernelInfo& info = kKernelInfo[4];
+  const LoadedKernel& kernel = call.launcher.kernels[4];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -303,8 +556,8 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
 
 // 384 threads, no clusters, one tile
 Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[2];
-  const LoadedKernel& kernel = call.launcher.kernels[2];
+  const KernelInfo& info = kKernelInfo[5];
+  const LoadedKernel& kernel = call.launcher.kernels[5];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -379,8 +632,8 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
 
 // 256 threads, no clusters, one tile
 Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[3];
-  const LoadedKernel& kernel = call.launcher.kernels[3];
+  const KernelInfo& info = kKernelInfo[6];
+  const LoadedKernel& kernel = call.launcher.kernels[6];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -429,6 +682,117 @@ Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream s
 }
 
 // --- rungs ------------------------------------------------------------------------------------------------------
+
+std::uint64_t layout_sm100_clc_2x1x1(const Call&, Span*) { return 0; }
+
+Status run_sm100_clc_2x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_clc_2x1x1(call, workspace, spans, stream);
+}
+
+bool runs_sm100_clc_2x1x1(const Call& call) {
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
+    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
+    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
+    return false;
+  };
+  return loadable("sm100_clc_2x1x1") &&
+         max_active_clusters("sm100_clc_2x1x1") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("A", 16) &&
+         lda * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
+         aligned("B", 16) &&
+         ldb * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
+         aligned("D", 16) &&
+         ldd * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
+}
+
+std::uint64_t layout_sm100_static_2x1x1(const Call&, Span*) { return 0; }
+
+Status run_sm100_static_2x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_static_2x1x1(call, workspace, spans, stream);
+}
+
+bool runs_sm100_static_2x1x1(const Call& call) {
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
+    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
+    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
+    return false;
+  };
+  return loadable("sm100_static_2x1x1") &&
+         max_active_clusters("sm100_static_2x1x1") > 0 &&
+         aligned("A", 16) &&
+         lda * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
+         aligned("B", 16) &&
+         ldb * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
+         aligned("D", 16) &&
+         ldd * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
+}
+
+std::uint64_t layout_sm100_one_tile(const Call&, Span*) { return 0; }
+
+Status run_sm100_one_tile(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_one_tile(call, workspace, spans, stream);
+}
+
+bool runs_sm100_one_tile(const Call& call) {
+  const Number batch = call.values.batch;
+  const Number lda = call.values.lda;
+  const Number batch_stride_a = call.values.batch_stride_a;
+  const Number ldb = call.values.ldb;
+  const Number batch_stride_b = call.values.batch_stride_b;
+  const Number ldd = call.values.ldd;
+  const Number batch_stride_d = call.values.batch_stride_d;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
+    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
+    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
+    return false;
+  };
+  return loadable("sm100_one_tile") &&
+         max_active_clusters("sm100_one_tile") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("A", 16) &&
+         lda * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
+         aligned("B", 16) &&
+         ldb * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
+         aligned("D", 16) &&
+         ldd * 2 % 16 == 0 &&
+         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
+}
 
 // The workspace of sm90_ticket; returns its size.
 std::uint64_t layout_sm90_ticket(const Call& call, Span* spans) {
@@ -561,6 +925,9 @@ struct Rung {
 
 // Best first: the first whose condition holds runs.
 const Rung kLadder[kRungs] = {
+    {"sm100_clc_2x1x1", runs_sm100_clc_2x1x1, layout_sm100_clc_2x1x1, run_sm100_clc_2x1x1},
+    {"sm100_static_2x1x1", runs_sm100_static_2x1x1, layout_sm100_static_2x1x1, run_sm100_static_2x1x1},
+    {"sm100_one_tile", runs_sm100_one_tile, layout_sm100_one_tile, run_sm100_one_tile},
     {"sm90_ticket", runs_sm90_ticket, layout_sm90_ticket, run_sm90_ticket},
     {"sm90_static", runs_sm90_static, layout_sm90_static, run_sm90_static},
     {"sm90_one_tile", runs_sm90_one_tile, layout_sm90_one_tile, run_sm90_one_tile},

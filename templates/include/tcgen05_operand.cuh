@@ -14,17 +14,21 @@ __host__ __device__ constexpr u32 greatest_common_divisor(u32 a, u32 b) {
     return b == 0 ? a : greatest_common_divisor(b, a % b);
 }
 
-// kReceivers CTAs of the cluster need the same tile: each fetches one of kSlices slices and sends it to all. A slice is
-// a whole number of 8-line swizzle atoms, so with few lines some CTAs fetch nothing. kCtas is the CTA group.
+// Lines of a tile in shared memory, 8 of them an atom of the swizzle: rows, or one for each K.
+template <typename T, u32 kRows, bool kKMajor>
+inline constexpr u32 Tcgen05Lines = kKMajor ? kRows : 128 / sizeof(T);
+
+// kReceivers CTAs of the cluster need the same tile: each fetches one slice of whole swizzle atoms and sends it to all.
+// kCtas is the CTA group.
 template <typename T, u32 kRows, bool kKMajor, u32 kReceivers, u32 kCtas>
 struct Tcgen05Operand {
     static constexpr u32 kTileK = 128 / sizeof(T);
     static constexpr u32 kBytes = kRows * 128;
     static constexpr u32 kChunk = greatest_common_divisor(kRows, 128 / sizeof(T));
-    static constexpr u32 kLines = kKMajor ? kRows : kTileK;  // what a slice is cut from
+    static constexpr u32 kLines = Tcgen05Lines<T, kRows, kKMajor>;
     static constexpr u32 kLineBytes = kKMajor ? 128 : kChunk * sizeof(T);
-    static constexpr u32 kSlices = greatest_common_divisor(kLines / 8, kReceivers);
-    static constexpr u32 kSliceLines = kLines / kSlices;
+    static constexpr u32 kSliceLines = kLines / kReceivers;
+    static_assert(kSliceLines % 8 == 0 && kSliceLines * kReceivers == kLines, "a slice is made of whole atoms");
     static_assert(kKMajor || sizeof(T) < 4, "MN-major tf32 takes a swizzle of 32-byte atoms");
     static_assert(kLineBytes >= 16, "a line of TMA has at least 16 bytes");
 
@@ -49,7 +53,6 @@ struct Tcgen05Operand {
     // `barrier` counts the bytes: this CTA's own or, of a pair, the even CTA's.
     __device__ __forceinline__ static void fetch(const TensorMap* map, u32 stage, u32 barrier, u32 share, u16 mask,
                                                  u32 row, u32 k, u32 batch) {
-        if (share >= kSlices) return;
         const u32 line = share * kSliceLines;
         if constexpr (kKMajor) {
             copy(map, stage + line * kLineBytes, barrier, mask, k, row + line, batch);

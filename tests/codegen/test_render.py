@@ -17,11 +17,15 @@ from advisor.bundle import Facts, pick_rung, resolve, store, units
 from advisor.codegen import bundle_runs, render_bundle, render_variants, templates
 from advisor.codegen.render import check_launch, problem_yaml
 from advisor.errors import AdvisorError, RefusedError, ToolError
+from advisor.kinds import workload
+from advisor.kinds.gemm import sm100
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile
 from advisor.problem import parse_problem
+from advisor.records.candidate import Candidate, GemmWork
 from advisor.records.launch import KernelSpec, Launch
 from advisor.records.plan import Plan
+from tests.codegen.conftest import make_plan, problem, sm90_candidate
 
 Make = Callable[..., tuple[Plan, Workload]]
 
@@ -166,13 +170,24 @@ def test_slices_over_scratch_run_as_a_sequence(make: Make) -> None:
     assert sizes == {4 * 300 * 200 * 4}
 
 
-def test_a_family_without_a_template_is_left_out(make: Make) -> None:
-    plan, work = make()
-    blackwell = plan.choices[0].model_copy(update={"family": "sm100", "kernel_id": "sm100_one_tile"})
-    planned = plan.model_copy(update={"choices": [blackwell, *plan.choices], "choice": blackwell})
-    assert [step.run for step in render_bundle(planned, work).launch.ladder] == [
-        step.run for step in render_bundle(plan, work).launch.ladder
-    ]
+def test_a_blackwell_bundle_holds_the_choice_its_twins_and_the_older_families() -> None:
+    p = problem(m=8192, n=8192, k=8192)
+    work = GemmWork(mma_ctas=2, multicast_b=2)
+    pair = Candidate("sm100", (2, 1, 1), "clc", (128, 256, 64), 6, sm100.THREADS, work)
+    hopper = sm90_candidate(p, tile=(128, 256), cluster=(2, 1, 1), schedule="static")
+    rendered = render_bundle(make_plan(p, [pair, hopper]), workload(p))
+    kernels = {each.id: each for each in rendered.launch.kernels}
+    assert [step.run for step in rendered.launch.ladder] == [
+        "sm100_clc_2x1x1", "sm100_static_2x1x1", "sm100_one_tile", "sm90_static_2x1x1", "sm90_one_tile",
+        "portable_one_tile",
+    ]  # fmt: skip
+    assert {"kernel_sm100.cu", "kernel_sm90.cu", "kernel_portable.cu"} <= set(rendered.files)
+    assert "sm_budget >= num_sms" in rendered.launch.ladder[0].when
+    assert "sm_budget" not in rendered.launch.ladder[1].when
+    # One CTA of the pair held half of B: alone it holds all of it, and has room for fewer stages.
+    assert [kernels[each].defines["ADVISOR_STAGES"] for each in ("sm100_clc_2x1x1", "sm100_one_tile")] == [6, 4]
+    assert all(int(each.dynamic_smem_bytes) <= 227 * 1024 for each in kernels.values())
+    assert {target for target in kernels["sm100_clc_2x1x1"].images} == {"sm_100a", "sm_100f"}
 
 
 def test_a_plan_without_a_choice_renders_nothing(make: Make) -> None:

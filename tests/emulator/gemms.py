@@ -18,7 +18,7 @@ from advisor.records.case import Case
 from advisor.records.launch import KernelSpec, Launch, ResolvedLaunch, Rung
 from advisor.toolchain import Unit, compile_cuda
 
-KERNELS = {"portable": portable.kernels, "sm90": sm90.kernels, "sm100": sm100.rendered_kernels}
+KERNELS = {"portable": portable.kernels, "sm90": sm90.kernels, "sm100": sm100.kernels}
 
 
 def problem(m: int, n: int, k: int, dtype: str = "bf16", **changes: Any) -> GemmProblem:

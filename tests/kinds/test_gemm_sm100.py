@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.bundle import evaluate
-from advisor.kinds.gemm import sm100
+from advisor.kinds.gemm import launches, sm100
 from advisor.kinds.gemm.interface import arguments
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork
@@ -88,7 +88,7 @@ def test_every_box_starts_on_the_period_of_its_swizzle(tile_m: int, tile_n: int,
         c = candidate(p, (tile_m, tile_n), mma_ctas=pair)
         if sm100.violations(p, c):
             continue
-        kernel = sm100.rendered_kernels(p, c)[0].kernel
+        kernel = sm100.kernels(p, c)[0].kernel
         starts = {name: kernel.defines[f"ADVISOR_SMEM_{name}"] for name in ("A", "B", "STORE", "C")}
         assert all(int(start) % 1024 == 0 for start in starts.values())
         for name, size in (("map_d", p.d.element_bytes), ("map_c", p.c.element_bytes)):
@@ -131,9 +131,14 @@ def test_empty_counts_every_issuer_whose_operands_a_cta_sends(cluster: tuple[int
     p = problem()
     c = candidate(p, (128, 64), cluster, mma_ctas=pair)
     ctas = [(i, j) for i in range(x) for j in range(y)]
+    of_a, of_b = launches.sharers(p, c)
     for i, j in ctas:
-        # A goes to the CTAs along y; B, or this CTA's half of it, along x to those of the same parity.
-        receivers = {each for each in ctas if each[0] == i or (each[1] == j and (each[0] - i) % pair == 0)}
+        # A goes to the CTAs along y; B, or this CTA's half of it, along x to those of the same parity: in groups where
+        # each has a slice of 8 lines to load.
+        receivers = {(a, b) for a, b in ctas if a == i and b // of_a == j // of_a}
+        receivers |= {
+            (a, b) for a, b in ctas if b == j and (a - i) % pair == 0 and a // pair // of_b == i // pair // of_b
+        }
         issuers = {(a // pair, b) for a, b in receivers}
         assert row(p, c, "empty").arrivals == len(issuers)
 
@@ -222,7 +227,7 @@ def test_a_cluster_is_launched_for_every_cluster_tile(m: int, schedule: str) -> 
     p = problem()
     for swap in (False, True):
         c = candidate(p, (128, 64), (2, 2, 1), schedule, swap_ab=swap)
-        kernel = sm100.rendered_kernels(p, c)[0].kernel
+        kernel = sm100.kernels(p, c)[0].kernel
         x, y, z = (evaluate(each, names(p, m=m, n=500, batch=3)) for each in kernel.grid_blocks)
         rows, columns = (500, m) if swap else (m, 500)
         assert (y, z) == (2, 1)
@@ -231,7 +236,7 @@ def test_a_cluster_is_launched_for_every_cluster_tile(m: int, schedule: str) -> 
 
 def test_persistent_grids_are_what_is_resident_and_never_more_than_there_is_work() -> None:
     p = problem()
-    grid = sm100.rendered_kernels(p, candidate(p, schedule="static"))[0].kernel.grid_blocks[0]
+    grid = sm100.kernels(p, candidate(p, schedule="static"))[0].kernel.grid_blocks[0]
     assert evaluate(grid, names(p)) == 74 * 2
     assert evaluate(grid, names(p, m=256, n=700)) == 3 * 2
     assert evaluate(grid, names(p, sm_budget=40)) == 20 * 2
@@ -243,17 +248,17 @@ def test_kernels_of_one_tile_share_one_rendered_source() -> None:
         candidate(p), candidate(p, cluster=(4, 2, 1), schedule="static"), candidate(p, schedule="static", split_k=3),
         candidate(p, cluster=(1, 1, 1), schedule="one_tile", mma_ctas=1),
     ]  # fmt: skip
-    specs = [spec for each in variants for spec in sm100.rendered_kernels(p, each)]
+    specs = [spec for each in variants for spec in sm100.kernels(p, each)]
     assert all(each.context == specs[0].context for each in specs)
     assert len({tuple(sorted(each.kernel.defines.items())) for each in specs}) == len(specs)
 
 
 def test_each_cta_of_a_pair_loads_its_half_of_b() -> None:
     p = problem()
-    boxes = {pair: maps(sm100.rendered_kernels(p, candidate(p, mma_ctas=pair))[0].kernel) for pair in (1, 2)}
+    boxes = {pair: maps(sm100.kernels(p, candidate(p, mma_ctas=pair))[0].kernel) for pair in (1, 2)}
     assert boxes[1]["map_b"].box_dim == [64, 128, 1]  # two CTAs share it: half each, sent to both
     assert boxes[2]["map_b"].box_dim == [64, 128, 1]  # each keeps its half
-    wide = maps(sm100.rendered_kernels(p, candidate(p, cluster=(4, 1, 1)))[0].kernel)
+    wide = maps(sm100.kernels(p, candidate(p, cluster=(4, 1, 1)))[0].kernel)
     assert wide["map_b"].box_dim == [64, 64, 1]
 
 
@@ -268,7 +273,7 @@ def test_the_slices_that_a_cluster_loads_make_up_the_tile(
     for pair in (1, 2):
         if cluster[0] % pair:
             continue
-        kernel = sm100.rendered_kernels(p, candidate(p, (64, tile_n), cluster, mma_ctas=pair))[0].kernel
+        kernel = sm100.kernels(p, candidate(p, (64, tile_n), cluster, mma_ctas=pair))[0].kernel
         for name, rows, sharers, k_major in (
             ("map_a", 64, cluster[1], majors[0] == "k"),
             ("map_b", tile_n // pair, cluster[0] // pair, majors[1] == "k"),
@@ -288,7 +293,7 @@ def test_the_slices_that_a_cluster_loads_make_up_the_tile(
 def test_conditions_name_every_operand_that_passes_through_a_tensor_map() -> None:
     def asked(**fields: Any) -> set[str]:
         p = problem(**fields)
-        text = " and ".join(sm100.rendered_kernels(p, candidate(p))[0].conditions)
+        text = " and ".join(sm100.kernels(p, candidate(p))[0].conditions)
         return {name for name in "ABCD" if f"aligned('{name}', 16)" in text}
 
     assert asked() == {"A", "B", "D"}
@@ -299,7 +304,7 @@ def test_conditions_name_every_operand_that_passes_through_a_tensor_map() -> Non
 
 def test_slices_over_scratch_share_it_between_the_two_kernels() -> None:
     p = problem(m=100, n=50)
-    specs = sm100.rendered_kernels(p, candidate(p, (128, 64), schedule="static", split_k=3))
+    specs = sm100.kernels(p, candidate(p, (128, 64), schedule="static", split_k=3))
     assert [each.kernel.id for each in specs] == ["sm100_static_2x1x1_s3_main", "sm100_static_2x1x1_s3_reduce"]
     first, second = (next(x for x in each.kernel.params if isinstance(x, ScratchParam)) for each in specs)
     assert first == second
@@ -309,7 +314,7 @@ def test_slices_over_scratch_share_it_between_the_two_kernels() -> None:
 def test_swapping_exchanges_operands_extents_and_bias_and_turns_d_around() -> None:
     p = problem(m=16, n=1024, k=512, a={"major": "m"}, epilogue={"bias": "row"})
     c = candidate(p, (128, 16), (1, 1, 1), mma_ctas=1, swap_ab=True)
-    kernel, context = sm100.rendered_kernels(p, c)[0].kernel, sm100.context(p, c)
+    kernel, context = sm100.kernels(p, c)[0].kernel, sm100.context(p, c)
     assert (maps(kernel)["map_a"].buffer, maps(kernel)["map_b"].buffer) == ("B", "A")
     scalars = {each.name: each.value for each in kernel.params if isinstance(each, ScalarParam)}
     assert (scalars["m"], scalars["n"], scalars["k"]) == ("n", "m", "k")

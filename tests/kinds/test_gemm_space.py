@@ -156,7 +156,7 @@ def test_barriers_of_a_pair_cluster_count_every_reader():
         i
         for i in range(table.rows)
         if (table.cluster_x[i], table.cluster_y[i], table.cluster_z[i], table.mma_ctas[i]) == (4, 2, 1, 2)
-        and table.schedule[i] == cost.CLC
+        and (table.schedule[i], table.tile_n[i]) == (cost.CLC, 256)
     )
     rows = {each.name: each for each in sm100.barriers(p, table.candidate(row, Raster()))}
     assert rows["empty"].arrivals == 2 + 2 - 1

@@ -60,12 +60,12 @@ def test_the_same_problem_gives_the_same_plan(plan_for):
     assert canonical_json(plan_for("b200", **document)) == canonical_json(plan_for("b200", **document))
 
 
-def test_a_b200_plan_says_that_its_own_kernel_is_planned_only(plan_for):
+def test_a_b200_plan_names_its_own_kernel_and_claims_no_run(plan_for):
     plan = plan_for("b200", m=8192, n=8192, k=8192)
-    assert "planned only" in plan.conclusion
-    assert "sm90_static_2x1x1" in plan.conclusion
-    assert any("planned only" in each for each in plan.not_verified)
+    assert plan.conclusion.startswith("Use sm100_static_2x1x1:")
+    assert plan.conclusion.endswith("Evidence: planned.")
     assert " ran" not in plan.conclusion
+    assert any("only by a run on the chip" in each for each in plan.not_verified)
 
 
 @pytest.mark.parametrize(

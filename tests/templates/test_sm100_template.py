@@ -48,7 +48,7 @@ def unit_of(spec: KernelSpec, kernel: Kernel | None = None, target: str = "sm_10
 def check(p: GemmProblem, c: Candidate, *, sass: bool = True, target: str = "sm_100a") -> None:
     """Every kernel of the candidate compiles as planned and holds the instructions that the plan names."""
     assert sm100.violations(p, c) == []
-    for spec in sm100.rendered_kernels(p, c):
+    for spec in sm100.kernels(p, c):
         kernel, compiled = spec.kernel, compile_cuda(unit_of(spec, target=target), use_cache=False)
         label = f"{kernel.id} {c.tile} {p.a.dtype} {target}"
         assert compiled.warnings == (), label
@@ -117,7 +117,7 @@ def test_the_kernels_hold_nothing_that_only_sm_100a_has(target: str) -> None:
 
 def test_a_traced_twin_compiles_and_counts() -> None:
     p = problem()
-    spec = sm100.rendered_kernels(p, candidate(p, (64, 64)))[0]
+    spec = sm100.kernels(p, candidate(p, (64, 64)))[0]
     twin = compile_cuda(unit_of(spec, spec.traced), use_cache=False)
     assert broken_promises(twin, spec.kernel) == []
     assert re.search(r"\b(red|atom)\b.*global.*add\.u32", twin.ptx)
@@ -126,7 +126,7 @@ def test_a_traced_twin_compiles_and_counts() -> None:
 def test_no_kernel_mixes_the_two_cta_groups() -> None:
     p = problem()
     for pair in (1, 2):
-        spec = sm100.rendered_kernels(p, candidate(p, cluster=(4, 1, 1), mma_ctas=pair))[0]
+        spec = sm100.kernels(p, candidate(p, cluster=(4, 1, 1), mma_ctas=pair))[0]
         ptx = compile_cuda(unit_of(spec), use_cache=False).ptx
         assert set(re.findall(r"cta_group::(\d)", ptx)) == {str(pair)}
 
@@ -135,13 +135,13 @@ def test_the_one_way_out_of_every_kernel_leads_through_the_cluster_barrier() -> 
     p = problem()
     for cluster, split in (((2, 1, 1), 1), ((4, 4, 1), 1), ((2, 1, 4), 4)):
         for schedule in ("one_tile", "static") if split > 1 else sm100.SCHEDULES:
-            spec = sm100.rendered_kernels(p, candidate(p, (128, 128), cluster, schedule, split_k=split))[0]
+            spec = sm100.kernels(p, candidate(p, (128, 128), cluster, schedule, split_k=split))[0]
             assert exits_past_the_barrier(compile_cuda(unit_of(spec), use_cache=False).ptx) == []
 
 
 def test_the_lint_finds_an_exit_that_passes_the_barrier_by() -> None:
     p = problem()
-    spec = sm100.rendered_kernels(p, candidate(p, (64, 64)))[0]
+    spec = sm100.kernels(p, candidate(p, (64, 64)))[0]
     marker = "    if (warp == kMmaWarp) {\n        const u64 desc_a"
     source = source_of(spec)
     assert source.count(marker) == 1
@@ -168,7 +168,7 @@ def exits_past_the_barrier(ptx: str) -> list[str]:
 @CASES
 def test_rendered_text_is_tidy(fields: dict[str, Any], how: dict[str, Any]) -> None:
     p = problem(**fields)
-    source = source_of(sm100.rendered_kernels(p, candidate(p, **how))[0])
+    source = source_of(sm100.kernels(p, candidate(p, **how))[0])
     assert [line for line in source.splitlines() if len(line) > 120 or line != line.rstrip() or "\t" in line] == []
     assert "\n\n\n" not in source
     assert "asm" not in source
@@ -177,7 +177,7 @@ def test_rendered_text_is_tidy(fields: dict[str, Any], how: dict[str, Any]) -> N
 
 def test_device_headers_stand_behind_nothing_of_a_toolkit() -> None:
     p = problem()
-    headers = headers_for(source_of(sm100.rendered_kernels(p, candidate(p))[0]))
+    headers = headers_for(source_of(sm100.kernels(p, candidate(p))[0]))
     assert {"tmem_epilogue.cuh", "clc_scheduler.cuh", "ptx/tcgen05.cuh", "ptx/clc.cuh", "types.cuh"} <= set(headers)
     assert "ptx/wgmma.cuh" not in headers
     for name, text in headers.items():
@@ -193,7 +193,7 @@ def test_boxes_and_kernel_agree_on_what_a_slice_is() -> None:
     p = problem()
     for (x, y), pair in itertools.product(((2, 1), (2, 2), (8, 2)), (1, 2)):
         c = candidate(p, (128, 64), (x, y, 1), mma_ctas=pair)
-        kernel = sm100.rendered_kernels(p, c)[0].kernel
+        kernel = sm100.kernels(p, c)[0].kernel
         boxes = {each.name: each.box_dim for each in kernel.params if isinstance(each, TensorMapParam)}
         assert boxes["map_a"] == [64, 128 // y, 1]
         assert boxes["map_b"] == [64, max(8, 64 // pair // (x // pair)), 1]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.kinds.gemm import cost, interface, space, tma
+from advisor.kinds.gemm import cost, interface, launches, space, tma
 from advisor.kinds.gemm.families import module_of
 from advisor.kinds.workload import Arrays, Measurements, Occupancy, Timing
 from advisor.machine.features import Feature, supports
@@ -237,6 +237,9 @@ class Gemm:
         found += [costs.reasons[int(i)] for i in costs.reason if i >= 0 and costs.reasons[int(i)].code not in seen]
         return found
 
+    def fitted(self, c: Candidate) -> Candidate:
+        return module_of(c.family).fitted(self.problem, c)
+
     def resources(self, c: Candidate) -> Resources:
         return module_of(c.family).resources(self.problem, c)
 
@@ -288,12 +291,12 @@ class Gemm:
         tiles = self.coordinates(c)
         a_box = c.tile[0] * c.tile[2] * p.a.element_bytes
         b_box = c.tile[1] // c.work.mma_ctas * c.tile[2] * p.b.element_bytes
-        x, y, z = c.cluster
-        spread_b = max(1, x // c.work.mma_ctas)
+        z = c.cluster[2]
+        of_a, of_b = launches.sharers(p, c)
         outputs = p.m * p.n * p.batch
         partial = 8 * c.work.split_k * outputs if z == 1 and c.work.split_k > 1 else 0
         return Traffic(
-            tma_bytes_per_tile=(a_box // y + b_box // spread_b) * tiles.k_steps,
+            tma_bytes_per_tile=(a_box // of_a + b_box // of_b) * tiles.k_steps,
             smem_fill_bytes_per_tile=(a_box + b_box) * tiles.k_steps,
             l2_read_bytes=int(costs.l2_bytes[i]),
             dram_bytes=int(costs.dram_bytes[i]),
@@ -326,36 +329,38 @@ class Gemm:
         return (m * tiles.tiles[1] + n * tiles.tiles[0]) * p.batch * depth
 
     def sharing(self, c: Candidate) -> list[SharingRow]:
-        p, (x, y, _) = self.problem, c.cluster
-        pairs = max(1, x // c.work.mma_ctas)
+        p, (x, y, _), pair = self.problem, c.cluster, c.work.mma_ctas
+        of_a, of_b = launches.sharers(p, c)
         a, b = (p.b, p.a) if c.work.swap_ab else (p.a, p.b)
         a_bytes = c.tile[0] * c.tile[2] * a.element_bytes
-        b_bytes = c.tile[1] // c.work.mma_ctas * c.tile[2] * b.element_bytes
+        b_bytes = c.tile[1] // pair * c.tile[2] * b.element_bytes
         a_lines = c.tile[0] if a.major == "k" else c.tile[2]
-        b_lines = c.tile[1] // c.work.mma_ctas if b.major == "k" else c.tile[2]
-        of_y = sum(1 << (x * each) for each in range(y))
-        of_x = sum(1 << each for each in range(0, x, c.work.mma_ctas))
-        along_y = f"every rank with this x and z: sum over y of 1 << (x + {x} y + {x * y} z); {of_y:#06x} for rank 0"
-        along_x = f"every rank with this y and z: sum over x of 1 << (x + {x} y + {x * y} z); {of_x:#06x} for rank 0"
-        parity = (
-            f"every rank of this parity, y and z: sum over x = rank % 2, + 2 ... of 1 << (x + {x} y + {x * y} z); "
-            f"{of_x:#06x} for rank 0"
+        b_lines = c.tile[1] // pair if b.major == "k" else c.tile[2]
+        rank = f"1 << (x + {x} y + {x * y} z)"
+        mask_a = f"{sum(1 << (x * each) for each in range(of_a)):#06x} for rank 0"
+        mask_b = f"{sum(1 << (pair * each) for each in range(of_b)):#06x} for rank 0"
+        along_y = (
+            "every rank with this x and z" if of_a == y else f"the {of_a} ranks of this y // {of_a}, with this x and z"
+        )
+        parity, same = ("of this parity, y and z", "x = rank % 2, + 2 ...") if pair == 2 else ("with this y and z", "x")
+        along_x = (
+            f"every rank {parity}" if of_b * pair == x else f"the {of_b} ranks of this x // {of_b * pair}, {parity}"
         )
         return [
             SharingRow(
                 operand="A",
                 shared_along="y" if y > 1 else "none",
-                receivers=y,
-                mask=along_y if y > 1 else "none",
-                bytes_per_load=a_bytes // _slices(a_lines, y),
+                receivers=of_a,
+                mask=f"{along_y}: sum over y of {rank}; {mask_a}" if of_a > 1 else "none",
+                bytes_per_load=a_bytes // _slices(a_lines, of_a),
                 loads_per_stage=1,
             ),
             SharingRow(
                 operand="B",
                 shared_along="x" if x > 1 else "none",
-                receivers=pairs,
-                mask="none" if pairs == 1 else parity if c.work.mma_ctas == 2 else along_x,
-                bytes_per_load=b_bytes // _slices(b_lines, pairs),
+                receivers=of_b,
+                mask=f"{along_x}: sum over {same} of {rank}; {mask_b}" if of_b > 1 else "none",
+                bytes_per_load=b_bytes // _slices(b_lines, of_b),
                 loads_per_stage=1,
             ),
         ]

@@ -298,9 +298,9 @@ def _step_bounds(
     )
 
     a_use, b_use = rows * k_bytes, columns / t.mma_ctas * k_bytes
-    spread_b = np.maximum(1, t.cluster_x // t.mma_ctas)
-    shared = (t.cluster_y > 1) | (spread_b > 1)
-    issued = a_use / t.cluster_y + b_use / spread_b
+    spread_a, spread_b = _sharers(p, t)
+    shared = (t.cluster_y > 1) | (t.cluster_x > t.mma_ctas)
+    issued = a_use / spread_a + b_use / spread_b
     l2_bytes = issued * k_steps * t.split * tiles
     first = float((p.m * p.k + p.n * p.k) * p.batch * p.a.element_bytes)
     fresh = np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
@@ -312,6 +312,19 @@ def _step_bounds(
     # Little's law: a slot is free again one latency after its load was asked for.
     flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages
     return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes, fresh
+
+
+def _sharers(p: GemmProblem, t: Table) -> tuple[Ints, Ints]:
+    """CTAs that one load of A, and of B, reaches: `launches.sharers` of every row. (In a group of the wgmma family the
+    loads of those that have a slice serve the others too, so each byte is loaded once for all of it.)"""
+    x, y = np.maximum(1, t.cluster_x // t.mma_ctas), t.cluster_y
+    if t.family != "sm100":
+        return y, x
+    of_a, of_b = p.a.major == "k", p.b.major == "k"
+    a_k_major, b_k_major = np.where(t.swap, of_b, of_a), np.where(t.swap, of_a, of_b)
+    a_lines = np.where(a_k_major, t.tile_m, t.tile_k)
+    b_lines = np.where(b_k_major, t.tile_n // t.mma_ctas, t.tile_k)
+    return np.gcd(np.maximum(1, a_lines // 8), y), np.gcd(np.maximum(1, b_lines // 8), x)
 
 
 def _throttle(

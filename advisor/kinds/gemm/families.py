@@ -1,7 +1,7 @@
 """The kernel families of GEMM by name. Imports the family modules only.
 
-Each module answers the same four questions: `resources(p, c)`, `barriers(p, c)`, `violations(p, c)`, `kernels(p, c)`,
-and is the only home of what its kernels cannot do.
+Each module answers the same five questions: `resources(p, c)`, `fitted(p, c)`, `barriers(p, c)`, `violations(p, c)`,
+`kernels(p, c)`, and is the only home of what its kernels cannot do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from advisor.records.rows import BarrierRow, Violation
 
 class FamilyModule(Protocol):
     def resources(self, p: GemmProblem, c: Candidate) -> Resources: ...
+
+    def fitted(self, p: GemmProblem, c: Candidate) -> Candidate: ...
 
     def barriers(self, p: GemmProblem, c: Candidate) -> list[BarrierRow]: ...
 

@@ -30,6 +30,7 @@ from advisor.records.launch import (
 CLUSTER_SLICES = (2, 4, 8)  # K slices of one cluster, summed over DSMEM
 MAX_SCRATCH_SLICES = 16
 K_BYTES = 128  # one K step of a stage: the width of the swizzle
+SMEM_BYTES = 227 * 1024  # the opt-in limit of one CTA, compute capability 9.0 and 10.x
 REDUCE_THREADS = 256
 REDUCE_REGISTERS = 64  # __launch_bounds__(256, 4)
 ELEMENT = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2", "fp32": "float"}
@@ -133,6 +134,21 @@ def slice_lines(lines: int, receivers: int) -> int:
     """Lines of the slice that each of the CTAs which share a tile loads: whole groups of 8, which the swizzle repeats
     after, so with few lines some CTAs load nothing."""
     return lines // math.gcd(max(1, lines // 8), receivers)
+
+
+def sharers(p: GemmProblem, c: Candidate) -> tuple[int, int]:
+    """CTAs that one load of A reaches, and one of B (or of a pair's half of B).
+
+    The tcgen05 family forms groups in which each CTA has a slice, so few lines make small groups; the wgmma family has
+    one group, in which some CTAs may load nothing.
+    """
+    x, y, _ = c.cluster
+    if c.family != "sm100":
+        return y, x
+    view, (tile_m, tile_n, k) = mma_view(p, c), c.tile
+    a_lines = tile_m if view.a_k_major else k
+    b_lines = tile_n // c.work.mma_ctas if view.b_k_major else k
+    return math.gcd(max(1, a_lines // 8), y), math.gcd(max(1, b_lines // 8), max(1, x // c.work.mma_ctas))
 
 
 def operand_map(

@@ -72,6 +72,7 @@ def _loads(p: GemmProblem, c: Candidate) -> tuple[LoadLayout, ...]:
     sends it to all. In pairs the even CTA's barrier counts the bytes of both."""
     x, y, _ = c.cluster
     pair = c.work.mma_ctas
+    of_a, of_b = launches.sharers(p, c)
     view = launches.mma_view(p, c)
     places = [(rank % x, rank // x % y, rank // (x * y)) for rank in range(c.cluster_size)]
     owners = tuple(rank // pair * pair for rank in range(c.cluster_size))
@@ -79,10 +80,10 @@ def _loads(p: GemmProblem, c: Candidate) -> tuple[LoadLayout, ...]:
     for operand, rows_of_tile, k_major in (
         ("A", c.tile[0], view.a_k_major), ("B", c.tile[1] // pair, view.b_k_major)
     ):  # fmt: skip
-        # Who shares a tile has the same of everything but the axis along which it is shared.
-        keys = [(i, k) if operand == "A" else (i % pair, j, k) for i, j, k in places]
-        shares = [j if operand == "A" else i // pair for i, j, k in places]
-        receivers = y if operand == "A" else x // pair
+        # Who shares a tile has the same of everything but the axis along which it is shared, and along that its group.
+        receivers = of_a if operand == "A" else of_b
+        keys = [(i, j // of_a, k) if operand == "A" else (i % pair, i // (pair * of_b), j, k) for i, j, k in places]
+        shares = [(j if operand == "A" else i // pair) % receivers for i, j, k in places]
         slices = gcd(max(1, (rows_of_tile if k_major else c.tile[2]) // 8), receivers)
         masks: list[int | None] = []
         for key, share in zip(keys, shares, strict=True):

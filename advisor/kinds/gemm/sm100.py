@@ -156,6 +156,12 @@ def stages_that_fit(p: GemmProblem, c: Candidate, smem_bytes: int) -> int:
     return max(0, min(MAX_STAGES, (smem_bytes - empty) // stage))
 
 
+def fitted(p: GemmProblem, c: Candidate) -> Candidate:
+    """The candidate, with fewer stages where its own do not fit one CTA."""
+    most = stages_that_fit(p, c, launches.SMEM_BYTES)
+    return replace(c, stages=min(c.stages, max(most, MIN_STAGES)))
+
+
 # --- barriers ----------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +175,7 @@ def _mbarriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
     pair = c.work.mma_ctas == 2
     scope = "pair" if pair else "cta"
     a_bytes, b_bytes = stage_bytes(p, c)
-    of_a, of_b = c.cluster[1], c.cluster[0] // c.work.mma_ctas
+    of_a, of_b = launches.sharers(p, c)
     depth = accumulators(c)
     rows = [
         BarrierRow(
@@ -536,7 +542,7 @@ def context(p: GemmProblem, c: Candidate) -> Sm100Context:
     )
 
 
-def rendered_kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
+def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
     """The kernels that run the candidate, in launch order: one, or two where slices of K meet in scratch memory."""
     rendered = asdict(context(p, c))
     name = launches.kernel_id(c)
@@ -556,12 +562,6 @@ def rendered_kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
         reduce = launches.reduce_kernel(p, c, f"{name}_reduce", SOURCE, REDUCE_ENTRY, TARGETS)
         specs.append(KernelSpec(kernel=reduce, template=TEMPLATE, context=rendered, role="reduce"))
     return specs
-
-
-def kernels(p: GemmProblem, c: Candidate) -> list[KernelSpec]:
-    """None until the emulator has run what `rendered_kernels` gives: the family is planned only."""
-    del p, c
-    return []
 
 
 def conditions(p: GemmProblem, c: Candidate) -> list[str]:

@@ -169,6 +169,12 @@ def stages_that_fit(p: GemmProblem, c: Candidate, smem_bytes: int) -> int:
     return max(0, min(MAX_STAGES, (smem_bytes - empty) // stage))
 
 
+def fitted(p: GemmProblem, c: Candidate) -> Candidate:
+    """The candidate, with fewer stages where its own do not fit one CTA."""
+    most = stages_that_fit(p, c, launches.SMEM_BYTES)
+    return replace(c, stages=min(c.stages, max(most, MIN_STAGES)))
+
+
 def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
     """Every barrier of the kernel, with the arithmetic of its counts."""
     x, y, _ = c.cluster

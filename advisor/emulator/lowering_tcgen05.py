@@ -148,21 +148,20 @@ def _commit(emitter: Emitter, index: int, instruction: Instruction) -> None:
 
 _BLOCKS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
 _SIZES = {"block16": 16, "block32": 32}
-_DEFAULT_BLOCKS = {"mxf8f6f4": 1, "mxf4": 2}
 
 
-def _blocks(emitter: Emitter, instruction: Instruction, kind: str) -> int:
-    """Scales in a row of one instruction, of K 32 or 64."""
+def _blocks(emitter: Emitter, instruction: Instruction, kind: str) -> tuple[int, int]:
+    """Scales in a row of one instruction, or 0; and elements of a block, or 0: one of both is given."""
     if not instruction.has("block_scale"):
         emitter.refuse(f"kind::{kind} without .block_scale")
     for each in instruction.qualifiers:
         if each in _BLOCKS:
-            return _BLOCKS[each]
+            return _BLOCKS[each], 0
         if each in _SIZES:
-            return (32 if kind == "mxf8f6f4" else 64) // _SIZES[each]
-    if kind not in _DEFAULT_BLOCKS:
-        emitter.refuse(f"kind::{kind} without the size of its blocks")
-    return _DEFAULT_BLOCKS[kind]
+            return 0, _SIZES[each]
+    if kind == "mxf4nvf4":
+        emitter.refuse("kind::mxf4nvf4 without the size of its blocks")
+    return 0, 32
 
 
 def _multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
@@ -177,11 +176,11 @@ def _multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if not kind:
         emitter.refuse("no kind")
     d, a, b, descriptor, *rest = instruction.operands
-    blocks = _blocks(emitter, instruction, kind) if kind in BLOCK_SCALED else 0
+    blocks, block_size = _blocks(emitter, instruction, kind) if kind in BLOCK_SCALED else (0, 0)
     named = {"d": _tensor_address(emitter, d), "b": _array(emitter, b, "b64")}
     named["a"] = _tensor_address(emitter, a) if isinstance(a, Address) else _array(emitter, a, "b64")
     named["descriptor"] = _array(emitter, descriptor, "b32")
-    if blocks:
+    if kind in BLOCK_SCALED:
         named["scales"] = f"[{', '.join(_tensor_address(emitter, each) for each in rest[:2])}]"
         rest = rest[2:]
     if isinstance(rest[0], Vector):
@@ -201,7 +200,15 @@ def _multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if instruction.has("ashift") and not isinstance(a, Address):
         emitter.refuse("a shifted A lies in tensor memory")
     form = MultiplyForm(
-        index, kind, _group(instruction), ws, isinstance(a, Address), blocks, halvings, instruction.has("ashift")
+        index,
+        kind,
+        _group(instruction),
+        ws,
+        isinstance(a, Address),
+        blocks,
+        block_size,
+        halvings,
+        instruction.has("ashift"),
     )
     name = emitter.program.constant(form, "tcgen05", index)
     operands = emitter.program.constant(Operands, "tcgen05 operands")

@@ -21,7 +21,7 @@ from advisor.emulator.formats import Bits
 Major = Literal["K", "MN"]
 CHUNK = 16  # bytes
 DEPTH_BYTES = 32  # of K in one instruction, for every type
-_WIDTHS = {"none": 16, "32B": 32, "64B": 64, "128B": 128, "128B_32B": 128}  # of one row of a swizzle atom
+SWIZZLE_WIDTHS = {"none": 16, "32B": 32, "64B": 64, "128B": 128, "128B_32B": 128}  # of one row of a swizzle atom
 Offsets = NDArray[np.int64]
 
 
@@ -33,7 +33,7 @@ def swizzled(offsets: Offsets, swizzle: str, base_offset: int = 0) -> Offsets:
     row = (offsets >> 7) - base_offset if base_offset else offsets >> 7
     if swizzle == "128B_32B":
         return offsets ^ ((row & 3) << 5)
-    mask = _WIDTHS[swizzle] - CHUNK
+    mask = SWIZZLE_WIDTHS[swizzle] - CHUNK
     return offsets ^ ((row << 4) & mask)
 
 
@@ -62,7 +62,7 @@ class Placement:
 def _chunk_offsets(
     start: int, leading: int, stride: int, base_offset: int, swizzle: str, extent: int, major: Major, kind: str
 ) -> Offsets:
-    width = _WIDTHS[swizzle]
+    width = SWIZZLE_WIDTHS[swizzle]
     if major == "K":
         row = np.arange(extent)[:, None]
         chunk = np.arange(DEPTH_BYTES // CHUNK)[None, :]
@@ -97,7 +97,7 @@ def operand_from_chunks(chunks: NDArray[np.uint8], major: Major, kind: str) -> B
     """The codes [..., extent, k] of an operand from its chunks [..., chunks, chunks, 16]."""
     bits = fragments.ELEMENT_BITS[kind]
     if major == "K":
-        flat = np.ascontiguousarray(chunks).reshape((*chunks.shape[:-2], DEPTH_BYTES))
+        flat = np.ascontiguousarray(chunks).reshape((*chunks.shape[:-2], chunks.shape[-2] * CHUNK))
         if bits == 1:
             return np.unpackbits(flat, axis=-1, bitorder="little")
         if bits == 4:

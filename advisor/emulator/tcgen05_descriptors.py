@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.emulator.shared_operand import Major, Placement
+from advisor.emulator.shared_operand import CHUNK, SWIZZLE_WIDTHS, Major, Offsets, Placement, swizzled
 
 BLOCK_SCALED = frozenset({"mxf8f6f4", "mxf4", "mxf4nvf4"})
 KINDS = frozenset({"f16", "tf32", "f8f6f4", "i8"}) | BLOCK_SCALED
@@ -148,9 +148,11 @@ def scale_violations(form: InstructionDescriptor, blocks: int) -> tuple[str, ...
         return ()
     found = []
     size = form.k // blocks
+    if form.k % blocks or size not in (16, 32):
+        found.append(f"{blocks} scales for K {form.k}, where a block has 16 or 32 elements")
     if form.scale_type == "ue4m3" and (form.kind != "mxf4nvf4" or size != 16):
         found.append(f"ue4m3 scales are for blocks of 16 of kind::mxf4nvf4, not for {size} of kind::{form.kind}")
-    steps = {1: (0, 1, 2, 3), 2: (0, 2), 4: (0,)}.get(blocks, (0,))
+    steps = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}.get(blocks, (0,))
     for name, identifier in (("A", form.scale_a_id), ("B", form.scale_b_id)):
         if identifier not in steps:
             taken = ", ".join(str(each) for each in steps)
@@ -160,8 +162,6 @@ def scale_violations(form: InstructionDescriptor, blocks: int) -> tuple[str, ...
 
 def _shape_violations(form: InstructionDescriptor, cta_group: int, ws: bool) -> list[str]:
     m, n = form.m, form.n
-    if form.k == 96 and (cta_group, m) != (2, 256):
-        return ["K 96 is for M 256 and cta_group::2"]
     if ws:
         if form.kind in BLOCK_SCALED or cta_group == 2:
             return [f"there is no .ws of kind::{form.kind} with cta_group::{cta_group}"]
@@ -208,9 +208,21 @@ class SharedDescriptor(Placement):
         value |= (self.stride_bytes & 0x3FFFF) >> 4 << 32 | self.constant << 46 | self.base_offset << 49
         return value | int(self.absolute) << 52 | _SWIZZLE_CODES[self.swizzle] << 61 | self.reserved
 
-    def violations(self, kind: str, major: Major) -> tuple[str, ...]:
+    def violations(self, kind: str, major: Major, k: int = 0) -> tuple[str, ...]:
         """What the PTX ISA forbids in it for an operand of this kind."""
-        return _shared_violations(self, kind, major)
+        return _shared_violations(self, kind, major, k)
+
+    def long_chunks(self, extent: int) -> Offsets:
+        """Byte offsets of the chunks of an operand of K 96, [extent, 3]: 48 bytes of each row. Where the leading
+        dimension is an address, what would leave the 128 bytes of a row goes on at that address (9.7.16.3.1.2)."""
+        row = np.arange(extent)[:, None]
+        chunk = np.arange(3)[None, :]
+        plain = self.start + chunk * CHUNK
+        if self.absolute:
+            beyond = self.start % 128 + chunk * CHUNK - 128
+            plain = np.where(beyond >= 0, self.leading_bytes + beyond, plain)
+        width = SWIZZLE_WIDTHS[self.swizzle]
+        return swizzled(plain + row % 8 * width + row // 8 * self.stride_bytes, self.swizzle, self.base_offset)
 
 
 @lru_cache(maxsize=4096)
@@ -234,7 +246,7 @@ def _decoded(value: int) -> SharedDescriptor:
 
 
 @lru_cache(maxsize=1024)
-def _shared_violations(found: SharedDescriptor, kind: str, major: Major) -> tuple[str, ...]:
+def _shared_violations(found: SharedDescriptor, kind: str, major: Major, k: int) -> tuple[str, ...]:
     wrong = []
     if found.swizzle_code not in _SWIZZLES:
         wrong.append(f"the swizzle code {found.swizzle_code} stands for nothing (0, 1, 2, 4 and 6 do)")
@@ -242,8 +254,10 @@ def _shared_violations(found: SharedDescriptor, kind: str, major: Major) -> tupl
         wrong.append(f"bits 46 to 48 are {found.constant:#05b}, where the constant 0b001 belongs")
     if found.reserved:
         wrong.append(f"the reserved bits {found.reserved:#x} are set")
-    if found.absolute:
-        wrong.append("the leading dimension is an address, which is for K 96 on sm_103a alone")
+    if found.absolute and (k != 96 or found.swizzle != "128B" or found.base_offset):
+        wrong.append("the leading dimension is an address, which is for K 96 with 128-byte swizzling alone")
+    if k == 96 and found.swizzle == "none":
+        wrong.append("K 96 without swizzling")
     if (kind == "tf32" and major == "MN") != (found.swizzle == "128B_32B") and (
         found.swizzle == "128B_32B" or kind == "tf32"
     ):

@@ -85,25 +85,41 @@ def data_path(m: int, cta_group: int, ws: bool, address: int) -> DataPath | str:
 # --- scale factors ----------------------------------------------------------------------------------------------------
 
 
-def scale_regions(rows: int, column: int) -> list[Region]:
-    """What the scales of `rows` rows of A, or columns of B, take: a word for each, 32 in a column, in every quarter."""
+def scale_regions(rows: int, column: int, identifier: int = 0, count: int = 1) -> list[Region]:
+    """What the scales of `rows` rows of A, or columns of B, take: a word for each, 32 in a column, in every quarter;
+    and the same again further on, where `count` of them do not fit into a word."""
     whole, rest = divmod(rows, QUARTER_LANES)
-    found = [all_lanes(column, whole)] if whole else []
-    if rest:
-        found.append(Region(0, QUARTERS, 0, rest, column + whole, column + whole + 1))
+    found = []
+    for group in range(-(-(identifier + count) // 4)):
+        first = column + group * group_columns(rows)
+        if whole:
+            found.append(all_lanes(first, whole))
+        if rest:
+            found.append(Region(0, QUARTERS, 0, rest, first + whole, first + whole + 1))
     return found
 
 
-def scale_columns(rows: int) -> int:
-    return -(-rows // QUARTER_LANES)
+def group_columns(rows: int) -> int:
+    """Columns from the words of four scales in a row to those of the next four: the rows count in blocks of 128."""
+    return -(-rows // 128) * 4
+
+
+def scale_columns(rows: int, identifier: int, count: int) -> int:
+    """Columns that hold all of them."""
+    return (-(-(identifier + count) // 4) - 1) * group_columns(rows) + -(-rows // QUARTER_LANES)
 
 
 def scale_bytes(words: Array, rows: int, count: int, identifier: int) -> Array:
     """Scales [rows, count] from words [lanes, columns] of one quarter.
 
-    Row r is in lane r % 32 of column r // 32; byte `identifier` of the word is its first scale."""
+    Row r is in lane r % 32 of column r // 32; byte `identifier` of the word is its first scale, and the fourth byte is
+    followed by the first one of the next group of columns (only K 96 has so many)."""
     table = np.ascontiguousarray(words.T).view(np.uint8).reshape(-1, 4)  # [columns * lanes, 4]
-    return table[:rows, identifier : identifier + count]
+    if identifier + count <= 4:
+        return table[:rows, identifier : identifier + count]
+    step = group_columns(rows) * QUARTER_LANES
+    places = [divmod(identifier + each, 4) for each in range(count)]
+    return np.stack([table[group * step : group * step + rows, byte] for group, byte in places], axis=1)
 
 
 # --- tcgen05.cp -------------------------------------------------------------------------------------------------------

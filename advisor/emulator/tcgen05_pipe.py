@@ -45,12 +45,11 @@ from advisor.emulator.tcgen05_state import Array, Cta, Spot, TensorMemory
 from advisor.emulator.tmem import Region, column_of, lane_of
 
 _LOCAL = (1 << RANK_SHIFT) - 1
-OPERAND_WORDS = 8  # of a row of A in tensor memory, for every type
 
 
 @dataclass(frozen=True, slots=True)
 class MultiplyForm:
-    """One `tcgen05.mma`. `blocks`: scales of a row in one instruction; 0: none."""
+    """One `tcgen05.mma`. `blocks`: scales of a row in one instruction, or 0; `block_size`: elements of one, or 0."""
 
     site: int
     kind: str
@@ -58,8 +57,13 @@ class MultiplyForm:
     ws: bool
     a_in_tensor_memory: bool
     blocks: int = 0
+    block_size: int = 0
     halvings: int = 0
     a_shift: bool = False
+
+    def scales_of(self, k: int) -> int:
+        """Scales of a row for this K."""
+        return k // self.block_size if self.block_size else self.blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,22 +223,24 @@ class Pipes:
         *,
         element: str,
         chunks: int | None = None,
+        k: int = 0,
     ) -> Array:
         """Where an operand lies in shared memory, in units of a chunk, shaped as `Placement.chunks`. `element`: its
         type, where it has to be what a tensor copy has put there; `chunks` of each row, where that is not all."""
         placement = SharedDescriptor.decode(value)
-        key = (placement, extent, major, container, chunks)
+        key = (placement, extent, major, container, chunks, k)
         found = cta.operands.get(key)
         engine, spot = self.machine.engine, issue.spot
         where = (spot.group, spot.index, spot.lane, spot.site)
         if found is None:
-            wrong = placement.violations(kind, major)
+            wrong = placement.violations(kind, major, k)
             if wrong:
                 self._fail(issue, "EMU_TCGEN05_DESCRIPTOR", "the shared memory descriptor: " + "; ".join(wrong))
-            places = placement.chunks(extent, major, container)[:, :chunks]
+            long = k == 96
+            places = placement.long_chunks(extent) if long else placement.chunks(extent, major, container)[:, :chunks]
             offsets = engine.shared_offsets(*where, cta.slot, places.ravel(), CHUNK)
             found = cta.operands[key] = offsets.reshape(places.shape) // CHUNK
-        if element:
+        if element and k != 96:
             engine.judge(spot.group, spot.index, spot.site, cta.slot, placement, extent, major, container, element)
         return found
 
@@ -301,9 +307,9 @@ class Pipes:
         if isinstance(what, str):
             self._fail(issue, "EMU_TCGEN05_DESCRIPTOR", f"the instruction descriptor {value:#010x}: {what}")
         assert isinstance(what, InstructionDescriptor)
-        if what.k == 96:
-            self.machine.refuse(self.machine.program.instructions[form.site], "K 96 of sm_103a")
-        wrong = (*what.violations(form.cta_group, ws=form.ws), *scale_violations(what, form.blocks))
+        wrong = (*what.violations(form.cta_group, ws=form.ws), *scale_violations(what, form.scales_of(what.k)))
+        if what.k == 96 and not self.machine.program.module.target.startswith("sm_103"):
+            wrong += (f"K 96 is for sm_103a, and the kernel for {self.machine.program.module.target}",)
         if form.a_shift and what.m == 64:
             wrong += ("a shifted A has M 128 or 256",)
         if wrong:
@@ -329,7 +335,9 @@ class Pipes:
             return [
                 self._read(
                     issue,
-                    self._chunks(issue, cta, value, path.rows, what.major_a, what.container, what.kind, element=what.a),
+                    self._chunks(
+                        issue, cta, value, path.rows, what.major_a, what.container, what.kind, element=what.a, k=what.k
+                    ),
                     filled_bytes(what, what.a),
                 )
                 for cta in issue.ctas
@@ -339,7 +347,8 @@ class Pipes:
         if lane_of(value) != lane_of(d):
             message = f"A begins at lane {lane_of(value)}, where D begins at lane {lane_of(d)}"
             self._fail(issue, "EMU_TMEM_LANES", message)
-        region = path.operand_region(column_of(value), OPERAND_WORDS)
+        words = what.k * fragments.ELEMENT_BITS[what.container] // 32  # of a row
+        region = path.operand_region(column_of(value), words)
         for cta in issue.ctas:
             self._touch(issue, cta, [region], write=False, taken=True)
         return region
@@ -353,7 +362,9 @@ class Pipes:
         return [
             self._read(
                 issue,
-                self._chunks(issue, cta, value, extent, what.major_b, what.container, what.kind, element=element),
+                self._chunks(
+                    issue, cta, value, extent, what.major_b, what.container, what.kind, element=element, k=what.k
+                ),
                 filled_bytes(what, what.b),
             )
             for cta in issue.ctas
@@ -365,10 +376,13 @@ class Pipes:
         for address in (a, b):
             if lane_of(address):
                 self._fail(issue, "EMU_TMEM_LANES", f"scales begin at lane {lane_of(address)}, which is not 0")
-        rows = (path.rows, what.n // path.parts)
+        count = form.scales_of(what.k)
+        regions = [
+            *scale_regions(path.rows, column_of(a), what.scale_a_id, count),
+            *scale_regions(what.n // path.parts, column_of(b), what.scale_b_id, count),
+        ]
         for cta in issue.ctas:
-            for address, count in zip((a, b), rows, strict=True):
-                self._touch(issue, cta, scale_regions(count, column_of(address)), write=False, taken=True)
+            self._touch(issue, cta, regions, write=False, taken=True)
         return column_of(a), column_of(b)
 
     def _product(self, issue: _Issue, found: _Multiplication) -> Callable[[], None]:
@@ -425,13 +439,15 @@ class Pipes:
         assert found.scales is not None
         what, path = found.what, found.path
         first = part * 4 // path.parts
+        count = found.form.scales_of(what.k)
         codes = []
         for name, column, rows, identifier in (
             ("A", found.scales[0], path.rows, what.scale_a_id),
             ("B", found.scales[1], what.n // path.parts, what.scale_b_id),
         ):
-            words = memory[first : first + 4 // path.parts, :, column : column + scale_columns(rows)]
-            each = [scale_bytes(quarter, rows, found.form.blocks, identifier) for quarter in words]
+            columns = slice(column, column + scale_columns(rows, identifier, count))
+            words = memory[first : first + 4 // path.parts, :, columns]
+            each = [scale_bytes(quarter, rows, count, identifier) for quarter in words]
             if any((other != each[0]).any() for other in each[1:]):
                 message = f"the scales of {name} from column {column} are not the same in every quarter of the lanes"
                 self._fail(issue, "EMU_TCGEN05_SCALES", message)

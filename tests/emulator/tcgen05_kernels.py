@@ -109,7 +109,7 @@ def text(named: Mapping[str, str], *, bytes_: int, fill: int, used: int, target:
 .visible .entry kernel(.param .u64 in, .param .u64 fill, .param .u64 out, .param .align 64 .b8 map[128])
 {{
     .reg .pred %p<16>; .reg .pred %first; .reg .pred %warp0; .reg .pred %leader;
-    .reg .b16 %mask16; .reg .b32 %r<64>; .reg .b32 %v<128>; .reg .b64 %d<64>;
+    .reg .b16 %mask16; .reg .b32 %r<64>; .reg .b32 %v<256>; .reg .b64 %d<64>;
     .reg .b32 %tid; .reg .b32 %warp; .reg .b32 %rank; .reg .b32 %bar; .reg .b32 %slot; .reg .b32 %tile;
     .reg .b32 %tm; .reg .b32 %lane0;
     .shared .align 8 .b64 bar; .shared .align 8 .b64 full; .shared .align 4 .b32 slot;

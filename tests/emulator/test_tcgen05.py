@@ -451,3 +451,84 @@ def test_scales_that_the_kind_lacks_are_named() -> None:
         with pytest.raises(KernelFault) as caught:
             scaled(kind, "e2m1", "e2m1", blocks, scale, 128, 16, 1, ids)
         assert caught.value.finding.code == "EMU_TCGEN05_DESCRIPTOR"
+
+
+# --- K 96 of sm_103a --------------------------------------------------------------------------------------------------
+
+
+def rows_of_128(codes: np.ndarray, offset: int) -> np.ndarray:
+    """Two buffers of rows of 128 bytes under 128-byte swizzling, one after the other: 96 codes of each row from byte
+    `offset` on; what does not fit goes on at the beginning of the same row of the second buffer."""
+    rows = len(codes)
+    line = np.zeros((rows, 256), np.uint8)
+    line[:, offset : offset + 48] = packed(codes, "e2m1", 4)
+    buffers = np.zeros((2, rows * 128), np.uint8)
+    for row, byte in every(range(rows), range(256)):
+        buffers[byte // 128, turned(row * 128 + byte % 128, "128B")] = line[row, byte]
+    return buffers.ravel()
+
+
+def scale_stream(codes: np.ndarray, identifier: int) -> np.ndarray:
+    """[128, columns] words: scale j of row r is byte (identifier + j) % 4 of column r // 32 of its group of four, and
+    groups are as far apart as the columns that whole blocks of 128 rows take."""
+    rows, blocks = codes.shape
+    step = 4 if rows <= 128 else 8
+    words = np.zeros((128, -(-(identifier + blocks) // 4) * step), np.uint32)
+    for row, block in every(range(rows), range(blocks)):
+        group, byte = divmod(identifier + block, 4)
+        words[row % 32 :: 32, group * step + row // 32] |= np.uint32(int(codes[row, block]) << 8 * byte)
+    return words
+
+
+@pytest.mark.parametrize(
+    ("block", "ids", "offset", "n", "group"),
+    [("block16", (0, 2), 0, 64, 1), ("block16", (2, 0), 96, 160, 2), ("block32", (3, 1), 48, 64, 2),
+     ("block32", (2, 3), 96, 144, 1)],
+)  # fmt: skip
+def test_k_96(block: str, ids: tuple[int, int], offset: int, n: int, group: int) -> None:
+    random = np.random.default_rng(6)
+    m = 128 * group
+    blocks = 96 // int(block[5:])
+    a, b = (random.integers(0, 16, (rows, 96), dtype=np.uint8) for rows in (m, n))
+    scale_a, scale_b = (random.integers(120, 134, (rows, blocks), dtype=np.uint8) for rows in (m, n))
+    share = n // group
+    shared, filled = [], []
+    for cta in range(group):
+        left, right = (rows_of_128(each, offset) for each in (a[cta * 128 :][:128], b[cta * share :][:share]))
+        shared.append(np.concatenate([left, right]))
+        words = [scale_stream(scale_a[cta * 128 :][:128], ids[0]), scale_stream(scale_b, ids[1])]
+        filled.append(np.concatenate([np.zeros((128, n), np.uint32), *words], axis=1))
+    tensor = np.stack(filled)
+    column_b = n + scale_stream(scale_a[:128], ids[0]).shape[1]
+    tensor = np.concatenate([tensor, np.zeros((group, 128, -tensor.shape[2] % 8), np.uint32)], axis=2)
+    crossing = offset + 48 > 128
+    descriptors = []
+    for first, rows in ((0, 128), (2 * 128 * 128, share)):
+        start = TILE + first
+        following = start + rows * 128 if crossing else 16
+        descriptors.append(SharedDescriptor(start + offset, following, 1024, 0, "128B", absolute=crossing).encode())
+    value = ids[1] << 4 | 1 << 7 | 1 << 10 | n >> 3 << 17 | 1 << 23 | m >> 7 << 27 | ids[0] << 29 | 1 << 31
+    text = f"""
+    mov.b64 %d20, {descriptors[0]}; mov.b64 %d21, {descriptors[1]}; mov.b32 %r30, {value};
+    add.u32 %r40, %tm, {n}; add.u32 %r41, %tm, {column_b}; setp.ne.b32 %p8, 0, 0;
+    tcgen05.mma.cta_group::{group}.kind::mxf4nvf4.block_scale.{block} [%tm], %d20, %d21, %r30, [%r40], [%r41], %p8;
+"""
+    used = tensor.shape[2]
+    out = execute(text, np.stack(shared), tensor, group=group, used=used, target="sm_103a")
+    left, right = (
+        as_real(codes, "e2m1") * np.repeat(as_real(scale, "ue8m0"), 96 // blocks, axis=1)
+        for codes, scale in ((a, scale_a), (b, scale_b))
+    )
+    got = taken(out, m, n, group).view(np.float32)
+    np.testing.assert_array_equal(got, (left @ right.T).astype(np.float32))
+
+
+def test_k_96_is_not_for_sm_100a() -> None:
+    value = 1 << 7 | 1 << 10 | 16 >> 3 << 17 | 1 << 23 | 1 << 27 | 1 << 31
+    text = f"""
+    mov.b64 %d20, 0; mov.b32 %r30, {value}; setp.ne.b32 %p8, 0, 0;
+    tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%tm], %d20, %d20, %r30, [%tm], [%tm], %p8;
+"""
+    with pytest.raises(KernelFault, match="sm_103a") as caught:
+        execute(text, used=8)
+    assert caught.value.finding.code == "EMU_TCGEN05_DESCRIPTOR"

@@ -244,14 +244,5 @@ def test_elements_of_another_type_are_a_warning() -> None:
 
 
 def test_what_is_not_executed_is_refused_by_name() -> None:
-    """K 96 of sm_103a: bit 31 of the descriptor of the 4-bit kinds."""
-    descriptor = 1 << 7 | 1 << 10 | 16 >> 3 << 17 | 2 << 27 | 1 << 31
-    text = f"""
-    mov.b64 %d20, 0; mov.b32 %r30, {descriptor}; setp.ne.b32 %p8, 0, 0;
-    tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%tm], %d20, %d20, %r30, [%tm], [%tm], %p8;
-"""
-    with pytest.raises(RefusedError, match="K 96") as caught:
-        execute(text, group=2, used=8, target="sm_103a")
-    assert caught.value.code == "EMU_UNKNOWN_OPCODE"
     with pytest.raises(RefusedError, match=r"tcgen05\.mma\.sp"):
         execute("tcgen05.mma.sp.cta_group::1.kind::f16 [%tm], %d20, %d20, [%tm], %r30, %p8;", used=8)

@@ -234,7 +234,7 @@ class Clocks:
         if sem in (Sem.RELEASE, Sem.ACQ_REL, Sem.SC):
             point.add((cluster, rank, scope), known)
         else:
-            reached = known.only(View.STARTED, View.READS)
+            reached = known.only(View.STARTED, View.READS, View.READS_ASYNC)
             reached.clocks[View.READS, self.own[row]] -= 1  # its own reads since then may still be under way
             point.add((cluster, rank, scope), reached)
             self._release_covered(point, row, scope)

@@ -130,6 +130,7 @@ class ClusterLaunchControl:
                 self._claim_slot(operation, target)
                 made.destinations.append(_Destination(slot, unit, local, operation, channel))
                 starts.append(int(target[0]))
+            self._once_for_the_cluster(known, by, own)
             known.append(made)
             self.requests.append(made)
             for to, start in zip(made.destinations, starts, strict=True):
@@ -161,6 +162,21 @@ class ClusterLaunchControl:
                     history=(self._event("the failed response was queried", seen),),
                     fix="leave the loop at the first failure: finish what was taken before it, and exit",
                 )
+
+    def _once_for_the_cluster(self, known: list[Request], by: By, rank: int) -> None:
+        """A grant is a whole cluster: where several CTAs of one ask, each takes the work of all."""
+        order = self.machine.order
+        other = next((each for each in known if order.who(each.by.row).rank != rank), None)
+        if other is not None:
+            self.machine.reporter.warn(
+                "EMU_CLC_REQUEST_PER_CTA",
+                f"CTA rank {rank} asks for work, and rank {order.who(other.by.row).rank} of the same cluster has asked "
+                "too: each request takes the work of a whole cluster",
+                order.who(by.row),
+                by.pc,
+                by.lane,
+                fix="one thread of one CTA asks for the cluster: .multicast::cluster::all, or hand the response on",
+            )
 
     def _claim_slot(self, operation: AsyncOperation, target: Array) -> None:
         """The response is written by the async proxy. Every read of the last one there must be ordered before it, with

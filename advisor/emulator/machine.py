@@ -156,7 +156,9 @@ class Machine:
     def start_clusters(self) -> bool:
         """Starts what waits and fits. True where something started."""
         self.clc.pass_time()
-        begun = self.world.start() if self.world.waiting else []
+        # Clusters of which some CTAs have exited leave room on the SMs; their rows are free when all have.
+        free = self.clusters.count(None)
+        begun = self.world.start(free) if self.world.waiting and free else []
         self._begin(begun)
         return bool(begun)
 
@@ -164,7 +166,7 @@ class Machine:
         if not begun:
             return
         free = [index for index, each in enumerate(self.clusters) if each is None]
-        started = [self._place(index, cluster) for index, cluster in zip(free, begun, strict=False)]
+        started = [self._place(index, cluster) for index, cluster in zip(free[: len(begun)], begun, strict=True)]
         rows = np.sort(np.concatenate(started))
         self.specials = {name: each for name, each in self.specials.items() if name in _FIXED}
         mask = None if self.world.launch.threads % 32 == 0 else self.alive[rows]

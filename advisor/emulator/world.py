@@ -115,10 +115,10 @@ class World:
 
     # --- residency ----------------------------------------------------------------------------------------------------
 
-    def start(self) -> list[Cluster]:
-        """Start waiting clusters while there is room. Call at the launch and after every exit."""
-        begun = []
-        while self.waiting:
+    def start(self, most: int | None = None) -> list[Cluster]:
+        """Start waiting clusters while there is room, `most` at most. Call at the launch and after every exit."""
+        begun: list[Cluster] = []
+        while self.waiting and (most is None or len(begun) < most):
             group = self._roomiest()
             if group is None:
                 break

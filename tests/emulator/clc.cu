@@ -90,6 +90,9 @@ extern "C" __global__ void unicast(const u32* in, u32* out, u32 n) {
 #endif
       ask((char*)slot + SHIFT, &bar);
     }
+#ifdef EVERY_LANE
+    if (threadIdx.x > 0 && threadIdx.x < 32) ask((char*)slot + SHIFT, &bar);
+#endif
 #ifdef TWICE
     if (threadIdx.x == 0 && x == 0) ask((char*)slot + SHIFT, &bar);
 #endif
@@ -158,6 +161,14 @@ extern "C" __global__ void multicast(const u32* in, u32* out, u32 n) {
     if (rank == 1) return;
 #endif
     wait(&full[slot], round & 1);
+#ifdef PEER_LEAVES_LATER
+    if (rank == 1) return;
+#endif
+#ifdef RELEASE_EARLY
+    fence_async();
+    __syncwarp();
+    if (elect()) arrive_at(&empty[slot], 0);
+#endif
     Answer a = read(&slots[2 * slot]);
 #ifndef NO_FENCE
     fence_async();
@@ -166,7 +177,9 @@ extern "C" __global__ void multicast(const u32* in, u32* out, u32 n) {
 #ifdef UNCOUNTED
     if (rank != cluster_size() - 1 || warp != blockDim.x / 32 - 1)
 #endif
+#ifndef RELEASE_EARLY
     if (elect()) arrive_at(&empty[slot], 0);
+#endif
     if (!a.granted) break;
     x = a.x + dx; y = a.y + dy; z = a.z + dz;
     if (++slot == SLOTS) { slot = 0; ++round; }

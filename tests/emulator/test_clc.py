@@ -11,6 +11,8 @@ from advisor.emulator import KernelFault, run
 from advisor.emulator.policy import RequestPolicy
 from advisor.errors import InputError, RefusedError
 from tests.emulator.clc_kernels import every_tile_once, execute, launch, ptx, small
+from tests.emulator.kernels import launch as small_launch
+from tests.emulator.kernels import module
 
 CLC = ["grant", "decline:1", "decline:2", "random", "preempt", "spurious"]
 ASYNC = ["eager", "lazy", "random", "adversarial"]
@@ -90,6 +92,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "a slot that some warps still read": ("unicast", ("NO_BARRIER",), 0, "EMU_CLC_SLOT_IN_USE"),
     "no proxy fence after the read": ("unicast", ("NO_FENCE",), 0, "EMU_CLC_SLOT_IN_USE"),
     "two requests into one slot": ("unicast", ("TWICE",), 0, "EMU_CLC_SLOT_IN_USE"),
+    "a request of every lane": ("unicast", ("EVERY_LANE",), 0, "EMU_CLC_SLOT_IN_USE"),
     "no bytes announced": ("unicast", ("NO_EXPECT",), 0, "EMU_DATA_RACE"),
     "an exit that does not wait for the response": ("unicast", ("NO_DRAIN",), 1, "EMU_CLC_IN_FLIGHT"),
     "a response that nobody queries": ("unicast", ("IGNORE",), 2, "EMU_CLC_WORK_LOST"),
@@ -103,6 +106,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     ),
     "a response off 16 bytes": ("unicast", ("SHIFT=8",), 0, "EMU_MISALIGNED"),
     "a reader that is not counted": ("multicast", ("UNCOUNTED",), 0, "EMU_CLC_SLOT_IN_USE"),
+    "a slot that is given back before it is read": ("multicast", ("RELEASE_EARLY",), 0, "EMU_CLC_SLOT_IN_USE"),
     "multicast without a proxy fence after the read": ("multicast", ("NO_FENCE",), 0, "EMU_CLC_SLOT_IN_USE"),
     "multicast to a CTA that has not started": ("multicast", ("NO_MEET",), 0, "EMU_PEER_NOT_STARTED"),
     "multicast to a CTA that leaves": ("multicast", ("PEER_LEAVES",), 0, "EMU_CLC_IN_FLIGHT"),
@@ -118,6 +122,33 @@ def test_a_fault_is_named(name, policy):
     with pytest.raises(KernelFault) as caught:
         execute(entry, *macros, cluster=PAIR if entry == "multicast" else (1, 1, 1), n=n, async_policy=policy)
     assert caught.value.code == code
+
+
+def test_multicast_to_a_cta_that_has_left():
+    """The peer may leave before the next request or while its response is on the way."""
+    found = set()
+    for policy in ASYNC:
+        with pytest.raises(KernelFault) as caught:
+            execute("multicast", "PEER_LEAVES_LATER", cluster=PAIR, async_policy=policy, seed=1)
+        found.add(caught.value.code)
+    assert found == {"EMU_PEER_EXITED", "EMU_CLC_IN_FLIGHT"}
+
+
+def test_clusters_of_which_one_cta_has_exited_make_room_when_they_are_gone():
+    body = """mov.u32 %r4, %cluster_ctarank; setp.eq.u32 %p1, %r4, 1; @%p1 bra E;
+        mov.u32 %r5, 0; L: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 40; @%p2 bra L;
+        E: atom.global.add.u32 %r6, [%d4], 1; ret;"""
+    shape = small_launch(32, 120, 2, dynamic=90 * 1024)
+    for seed in range(6):
+        outcome = run(module(body), shape, seed=seed, profile=small(2, "h200"))
+        assert outcome.clusters == 60
+        assert (outcome.typed("OUT") == 1).all()
+
+
+def test_a_request_of_each_cta_is_a_warning_and_loses_work():
+    outcome = execute("unicast", cluster=PAIR)
+    assert [each.code for each in outcome.warnings] == ["EMU_CLC_REQUEST_PER_CTA"]
+    assert not every_tile_once(outcome)
 
 
 def test_bytes_that_nobody_announced_are_in_the_story_of_a_deadlock():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 from tests.emulator import clc_kernels
-from tests.emulator.faults.model import Fault, Kernel, Macro, Pattern, settings
+from tests.emulator.faults.model import Fault, Kernel, Launch, Macro, Pattern, settings
 from tests.emulator.test_clc import FAULTS as ROWS
 
 PAIR = (2, 1, 1)
@@ -50,6 +50,15 @@ FAULTS.append(
         "EMU_CLC_NO_RESPONSE",
         twin("unicast", 0),
         Pattern(r"mov\.b128 r, \{(%rd\d+), *(%rd\d+)\}", r"mov.b128 r, {\2, \1}"),
+        SETTING,
+    )
+)
+FAULTS.append(
+    Fault(
+        "CLC: each CTA of a pair asks for itself",
+        "EMU_CLC_REQUEST_PER_CTA",
+        twin("unicast", 0),
+        Launch({"cluster": PAIR}),
         SETTING,
     )
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.bundle import Facts, is_empty, resolve
+from advisor.bundle import Facts, evaluate, is_empty, resolve
 from advisor.emulator import KernelFault, Outcome, Program, load_program, run
 from advisor.errors import InputError, RefusedError
 from advisor.kinds import workload as make_workload
@@ -24,12 +24,16 @@ from advisor.kinds.workload import Workload
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import write_profile
 from advisor.problem import parse_problem
+from advisor.records.candidate import Candidate
 from advisor.records.case import Case
 from advisor.records.evidence import CaseVerdict, WorstElement
 from advisor.records.launch import Kernel, Launch, ResolvedLaunch
+from advisor.records.plan import Plan
 from advisor.validation.checks import Comparison, NumpyArrays, compare, written_once
 from advisor.validation.kept import keep_case
 from advisor.validation.manners import Manner
+from advisor.validation.plan_counts import Promises, promises
+from advisor.validation.plan_counts import compare as compare_counts
 
 Arrays = Mapping[str, NDArray[Any]]
 Stage = Callable[[str, float], None]
@@ -70,6 +74,8 @@ class Setup:
     ptx: Mapping[tuple[str, str], Ptx]
     profiles: Mapping[tuple[str, str], DeviceProfile]  # the device of each image, cut to few SMs
     residency: Mapping[tuple[str, str], int]
+    candidates: Mapping[str, Candidate]  # by rung
+    plan: Plan
     sm_share: float = 1.0  # of the SMs, that the problem's budget leaves
 
 
@@ -102,6 +108,7 @@ class EmulatorBackend:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._program = cache(self._load)
+        self._promised = cache(self._promises)
 
     def open(self, setup: Setup) -> None:
         self._stage("opening the emulator", HOST_LIMIT_S)
@@ -121,7 +128,7 @@ class EmulatorBackend:
         resolved = [self._resolve(*each, case) for each in zip(kernels, images, strict=True)]
         if keep is not None:
             self._keep(Path(keep), rung, case, images, resolved, arrays)
-        judge = _Judge(self._workload, self._setup.launch, kernels[0], case, arrays)
+        judge = _Judge(self._workload, self._setup.launch, kernels[0], case, arrays, self._promised(rung))
         if any(is_empty(each) for each in resolved):
             return CaseShown(resolved[0], (judge.untouched(manners[0]),))
         shown = []
@@ -152,6 +159,7 @@ class EmulatorBackend:
                     count_writes=judge.outputs,
                     seed=manner.seed,
                     async_policy=manner.async_policy,
+                    clc=manner.clc_policy or "grant",
                     profile=self._setup.profiles[image],
                     registers=self._setup.ptx[image].registers,
                     step_limit=STEP_LIMIT,
@@ -169,6 +177,9 @@ class EmulatorBackend:
     def _load(self, image: tuple[str, str]) -> Program:
         kernel = self._setup.launch.kernel(image[0])
         return load_program(Path(self._setup.ptx[image].path).read_text(encoding="utf-8"), kernel.entry, image[0])
+
+    def _promises(self, rung: str) -> Promises | None:
+        return promises(self._workload, self._setup.candidates[rung], self._setup.plan)
 
     def _resolve(self, kernel: Kernel, image: tuple[str, str], case: Case) -> ResolvedLaunch:
         sms = self._setup.profiles[image].sms
@@ -204,8 +215,18 @@ class EmulatorBackend:
 class _Judge:
     """Holds what a case must give against what it gave. Made once for a case, whatever its manners."""
 
-    def __init__(self, workload: Workload, launch: Launch, kernel: Kernel, case: Case, arrays: Arrays) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        launch: Launch,
+        kernel: Kernel,
+        case: Case,
+        arrays: Arrays,
+        promised: Promises | None,
+    ) -> None:
+        """`promised` is what the tables of the plan say of the rung's first kernel."""
         self.arrays = arrays
+        self._promised = promised
         self._case = case
         self._xp = NumpyArrays()
         self.outputs = [name for name, buffer in launch.buffers.items() if buffer.role != "in" and name in arrays]
@@ -225,7 +246,7 @@ class _Judge:
             name: last.buffers[name].view(each.dtype) for name, each in self.arrays.items() if name in last.buffers
         }
         counts = {name: sum((each.writes[name] for each in outcomes), start=np.int32(0)) for name in self.outputs}
-        shown = self._shown(manner, values, counts)
+        shown = self._as_planned(self._shown(manner, values, counts), outcomes[0])
         warnings = tuple(dict.fromkeys(f"{each.code}: {each.message}" for one in outcomes for each in one.warnings))
         return replace(shown, warnings=warnings)
 
@@ -252,6 +273,22 @@ class _Judge:
             ratio=worst.ratio if worst else 0.0,
             digest=hashlib.sha256("".join(each.digest for each in results).encode()).hexdigest(),
         )
+
+    def _as_planned(self, shown: Shown, outcome: Outcome) -> Shown:
+        """The same, with the tables of the plan held against what the first kernel did."""
+        if self._promised is None:
+            return shown
+        whole = {name: each for name, each in self._case.arguments.items() if isinstance(each, int)}
+        tiles = evaluate(self._promised.layout.cluster_tiles, whole)
+        found = compare_counts(
+            self._promised, outcome.counts, outcome.requests, clusters=outcome.clusters, tiles=tiles
+        )  # fmt: skip
+        checks = {**(shown.checks or {}), "as_planned": not found}
+        if not found:
+            return replace(shown, checks=checks)
+        details = [shown.detail] if shown.detail else []
+        details += [f"{each.message} [{each.code}]" for each in found]
+        return replace(shown, checks=checks, verdict="mismatch", detail="; ".join(details))
 
     def _comparisons(self, values: Arrays) -> list[Comparison]:
         key = tuple(self._xp.digest(values[name]) for name in self.outputs)

@@ -9,13 +9,13 @@ same source meets each case once, with the policies spread over them: its order 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
-from advisor.emulator.policy import POLICIES
+from advisor.emulator.policy import CLC_POLICIES, POLICIES
 
 SEEDS = 8
-CLC_POLICIES: tuple[str, ...] = ()  # of kernels that ask for clusters, once the emulator answers them
+DECLINED = 3  # `decline:N` fails the first, the second or the third request of each cluster, by the case's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,13 @@ def manners(
     *,
     full: bool = False,
     once: bool = False,
+    clc: bool = False,
     async_policies: Sequence[str] = POLICIES,
-    clc_policies: Sequence[str] = (),
 ) -> list[Manner]:
     """The manners of the case with this number among those of its kernel. Each policy of either kind occurs; with
-    `once` over several cases."""
-    answers: Sequence[str | None] = clc_policies or (None,)
+    `once` over several cases. `clc`: the kernel asks for clusters."""
+    nth = str(1 + number % DECLINED)
+    answers: Sequence[str | None] = [each.replace("N", nth) for each in CLC_POLICIES] if clc else [None]
     if full:
         return [Manner(*each) for each in product(async_policies, answers, range(SEEDS))]
     count = max(len(async_policies), len(answers))
@@ -53,4 +54,6 @@ def manners(
         )
         for each in range(count)
     ]
-    return [made[number % count]] if once else made
+    if once:
+        return [replace(made[number % count], seed=(number + number // count) % SEEDS)]
+    return made

@@ -30,7 +30,7 @@ from advisor.validation.driver import MAX_STOPS, Driver, Task, verdict_of
 from advisor.validation.emulator import CaseShown, Setup, Shown
 from advisor.validation.gates import compiled_rows, extra_rows, not_run, with_gate
 from advisor.validation.lanes import Lane, Lanes, find_lanes
-from advisor.validation.manners import CLC_POLICIES, Manner, manners
+from advisor.validation.manners import Manner, manners
 from advisor.validation.workers import Pool, WorkerStopped
 
 EMULATOR_BACKEND = "advisor.validation.emulator:EmulatorBackend"
@@ -55,6 +55,7 @@ class _Job:
     lane: Lane
     case: Case
     manners: tuple[Manner, ...]
+    obstacle: str = ""  # why it cannot run at all
 
 
 class OnEmulator(Driver):
@@ -77,7 +78,7 @@ class OnEmulator(Driver):
             lanes = find_lanes(self.bundle, self.built, self.workload, self.build, self.folder, wanted)
             setup = pool.setup = self._setup(lanes)
             jobs = list(self._jobs(lanes, setup))
-            self.total = sum(len(job.manners) for job in jobs)
+            self.total = sum(len(job.manners) for job in jobs if not job.obstacle)
             ended: dict[int, CaseResult] = {}
             shown: dict[int, CaseShown] = {}
             for job, answer in pool.run(self._in_order(jobs), "run_case", self._arguments):
@@ -110,6 +111,8 @@ class OnEmulator(Driver):
             ptx=lanes.ptx,
             profiles=profiles,
             residency=residency,
+            candidates={lane.row.run.id: lane.row.run.candidate for lane in lanes.found},
+            plan=self.bundle.plan,
             sm_share=1.0 if budget is None else min(1.0, budget / whole),
         )
 
@@ -117,23 +120,23 @@ class OnEmulator(Driver):
         number = 0
         for lane in lanes.found:
             main = lane.images[0]
-            clc = CLC_POLICIES if lane.row.main.schedule == "clc" else ()
+            clc = any(kernel.schedule == "clc" for kernel in lane.row.run.kernels)
             cases = self.cases_of(lane.row, setup.residency[main], setup.profiles[main].sms, small=True)
             for place, case in enumerate(cases):
                 ways = manners(
                     place,
                     full=self.emulation.full,
                     once=not lane.first,
+                    clc=clc,
                     async_policies=self.emulation.async_policies,
-                    clc_policies=clc,
                 )
-                yield _Job(number, lane, case, tuple(ways))
+                yield _Job(number, lane, case, tuple(ways), _obstacle(lane, setup))
                 number += 1
 
     def _in_order(self, jobs: Sequence[_Job]) -> Iterator[_Job]:
         """The largest first, so that no process is left alone with one at the end. A rung that keeps hanging stops."""
         for job in sorted(jobs, key=lambda job: (-self.workload.flops(job.case), job.number)):
-            if self.stops[job.lane.images] < MAX_STOPS:
+            if not job.obstacle and self.stops[job.lane.images] < MAX_STOPS:
                 yield job
 
     def _arguments(self, job: _Job) -> tuple[Any, ...]:
@@ -187,7 +190,7 @@ class OnEmulator(Driver):
         found = ended.get(job.number)
         if found is not None:
             return found
-        why = f"{self.stops[job.lane.images]} cases of this rung ran into their time limit before"
+        why = job.obstacle or f"{self.stops[job.lane.images]} cases of this rung ran into their time limit before"
         return self.result(job.lane.row, job.case, "not_run", why, image=job.lane.target)
 
     def _with_same_bits(self, job: _Job, result: CaseResult, shown: CaseShown | None) -> CaseResult:
@@ -258,6 +261,14 @@ class OnEmulator(Driver):
             some = f"{len(left)} of {len(results)} cases did not run; {left[0].name}: {left[0].detail}" if left else ""
             return GateResult(gate="emulated", result="not_run", reason=some or "no case asks for it", facts=facts)
         return GateResult(gate="emulated", result="pass", facts=facts)
+
+
+def _obstacle(lane: Lane, setup: Setup) -> str:
+    """Why a lane cannot run at all: its rung's condition asks for a resident cluster."""
+    for image in lane.images:
+        if not setup.residency[image]:
+            return f"no cluster of {image[0]} is resident on {setup.profiles[image].title}: the ladder steps down"
+    return ""
 
 
 def _checks(shown: Sequence[Shown]) -> dict[str, bool]:

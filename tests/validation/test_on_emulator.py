@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from advisor.planner import plan
 from advisor.problem import parse_problem
 from advisor.records.base import canonical_json
 from advisor.records.evidence import CaseResult, Evidence
+from advisor.records.plan import Plan
 from advisor.toolchain import Unit, compile_many
 from advisor.validation import Emulation, validate
 from advisor.validation.emulator import VERDICTS
@@ -50,12 +52,14 @@ def no_compiler(_: list[BuildUnit]) -> list[Any]:
     raise ToolError("NVRTC_MISSING", "the CUDA compiler cannot be imported")
 
 
-def written(folder: Path, images: Mapping[tuple[str, str], FakeImage]) -> Bundle:
+def written(
+    folder: Path, images: Mapping[tuple[str, str], FakeImage], change: Callable[[Plan], Plan] = lambda made: made
+) -> Bundle:
     problem = parse_problem(PROBLEM, "problem.yaml")
     work, profile = workload(problem), load_profile("h200")
     profiles = {"sm90": profile, "portable": profile}
     made = plan(work, profile, target_name="h200", target_source="profile", rung_profiles=profiles)
-    rendered = render_bundle(made, work)
+    rendered = render_bundle(change(made), work)
     bundle = read_bundle(write_bundle(folder / rendered.name, rendered))
     write_build(bundle, images or {(row.kernel_id, row.target): FakeImage() for row in units(bundle)})
     return bundle
@@ -139,6 +143,7 @@ def test_images_that_are_one_text_share_what_one_of_them_showed(right: Evidence)
 def test_every_element_is_written_once_and_the_bits_are_those_of_every_schedule(right: Evidence) -> None:
     result = of(right, ONE_TILE, "clusters_one_more")
     assert result.checks["written_once"] is True
+    assert result.checks["as_planned"] is True
     assert result.checks["padding_untouched"] is True
     assert result.checks["exact_integers"] is True
     assert of(right, ONE_TILE, "own_shape_cut").checks["same_bits"] is True
@@ -212,6 +217,31 @@ def test_a_byte_written_twice_is_within_the_bound_and_still_wrong(images: Any, t
     assert result.checks["within_bound"] is True
     assert result.checks["written_once"] is False
     assert "2 times" in result.detail
+
+
+def test_a_kernel_that_does_something_else_than_its_plan_says_is_a_mismatch(images: Any, tmp_path: Path) -> None:
+    def other(made: Plan) -> Plan:
+        (step,) = [each for each in made.steps if each.step == 5]
+        table = step.artifact["barriers"]
+        column = table["columns"].index("tx_bytes")
+        rows = [[*row[:column], row[column] + 16 if row[column] else 0, *row[column + 1 :]] for row in table["rows"]]
+        changed = step.model_copy(update={"artifact": {**step.artifact, "barriers": {**table, "rows": rows}}})
+        return made.model_copy(update={"steps": [changed if each.step == 5 else each for each in made.steps]})
+
+    result = of(emulated(written(tmp_path, images, other), ("k_one",)), STATIC, "k_one")
+    assert (result.verdict, result.checks["as_planned"], result.checks["within_bound"]) == ("mismatch", False, True)
+    assert "PLAN_KERNEL_MISMATCH" in result.detail
+    assert "bytes of a phase" in result.detail
+
+
+def test_a_rung_of_which_no_cluster_is_resident_did_not_run_and_is_no_failure(images: Any, tmp_path: Path) -> None:
+    edited = {**images, (STATIC, "sm_90a"): replace(images[STATIC, "sm_90a"], registers=256)}
+    evidence = emulated(written(tmp_path, edited), ("k_one",))
+    result = of(evidence, STATIC, "k_one")
+    assert result.verdict == "not_run"
+    assert "the ladder steps down" in result.detail
+    assert gate(evidence, STATIC, "sm_90a").result == "not_run"
+    assert of(evidence, ONE_TILE, "k_one").verdict == "correct"
 
 
 def test_every_report_of_the_emulator_has_a_verdict() -> None:

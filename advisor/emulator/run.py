@@ -60,6 +60,7 @@ class Outcome:
     stored_bytes: tuple[int, ...]  # to global memory by each cluster, in the order of their start
     counts: Counts  # what a plan makes promises about
     multiply_adds: Mapping[str, int]  # of tcgen05, by kind and cta_group
+    blocks: tuple[int, ...]  # how often warps ran each basic block of the program
     requests: RequestCounts | None = None  # of Cluster Launch Control; None where the kernel made none
 
     @property
@@ -166,6 +167,7 @@ def run(
         stored_bytes=tuple(machine.stored_by[serial] for serial in range(world.started)),
         requests=machine.clc.counts(machine.at_launch),
         counts=_named(machine.counts, program, launch),
+        blocks=tuple(int(each) for each in machine.scheduler.counts),
     )
 
 

@@ -150,6 +150,11 @@ SM100.add(
 )
 SM100.add("gluon_pair_mn_major", partial(one_tile, tile=(256, 128, 64), ctas=PAIR, two=True, majors="mn"))
 SM100.add("gluon_pair_64_rows", partial(one_tile, tile=(128, 64, 64), ctas=PAIR, two=True, rows=64))
+SM100.add("gluon_pair_tf32", partial(one_tile, "float32", tile=(256, 64, 32), k=96, ctas=PAIR, two=True))
+SM100.add(
+    "gluon_pair_int8",
+    partial(one_tile, "int8", tile=(256, 64, 128), k=256, sum_type="int32", out="int32", ctas=PAIR, two=True),
+)
 SM100.add(
     "gluon_multicast_2",
     partial(one_tile, tile=(256, 64, 64), ctas=(((1, 0),), ((0, 0),), ((1, 0),)), multicast=True),
@@ -178,8 +183,13 @@ SM100.add(
 
 
 def a_from_tensor_memory(dtype: str, ctas: Bases = (), two: bool = False) -> Case:
-    m, n, k, bk = 128 * (2 if two else 1), 64, 192, 64
-    a, b, _ = operands(dtype, 2 * m, n, k)
+    bk = 128 // numpy_type(dtype).itemsize
+    m, n, k = 128 * (2 if two else 1), 64, 3 * bk
+    a, b, near = operands(dtype, 2 * m, n, k)
+    double = dtype in ("float16", "bfloat16", "float32")
+    if double:
+        near = product(2 * real(a), real(b).T, operand="tf32" if dtype == "float32" else "")
+    out = "int32" if dtype == "int8" else "float32"
     spread = [list(each) for each in ctas]
     plain = shared(a.dtype, cga_layout=spread)
     return Case(
@@ -188,11 +198,17 @@ def a_from_tensor_memory(dtype: str, ctas: Bases = (), two: bool = False) -> Cas
         {
             "a": Tile(a, (m, bk), plain),
             "b": Tile(b, (n, bk), plain),
-            "d": Tile(Out((2 * m, n)), (m, n), shared(np.float32, cga_layout=spread)),
+            "d": Tile(Out((2 * m, n), out), (m, n), shared(np.float32, cga_layout=spread)),
             "K": k,
         },
-        {"d": product(2 * real(a), real(b).T)},
-        {"BK": bk, "ACC": tmem(n, ctas=ctas, two=two), "LEFT": tmem(bk, ctas=ctas, two=two)},
+        {"d": near},
+        {
+            "BK": bk,
+            "ACC": tmem(n, ctas=ctas, two=two),
+            "LEFT": tmem(bk, ctas=ctas, two=two),
+            "SUM": Gluon(out),
+            "DOUBLE": double,
+        },
         {"num_ctas": 1 << len(ctas)},
         100,
     )
@@ -200,6 +216,9 @@ def a_from_tensor_memory(dtype: str, ctas: Bases = (), two: bool = False) -> Cas
 
 SM100.add("gluon_a_from_tmem", partial(a_from_tensor_memory, "float16"))
 SM100.add("gluon_a_from_tmem_pair", partial(a_from_tensor_memory, "bfloat16", ((1, 0),), True))
+for _type, _short in (("float32", "tf32"), ("float8_e4m3fn", "e4m3"), ("int8", "int8")):
+    SM100.add(f"gluon_a_from_tmem_{_short}", partial(a_from_tensor_memory, _type), slow=True)
+    SM100.add(f"gluon_a_from_tmem_{_short}_pair", partial(a_from_tensor_memory, _type, ((1, 0),), True), slow=True)
 
 
 def specialized(tile: tuple[int, int, int], tiles: tuple[int, int], *, programs: int, **more: Any) -> Case:
@@ -350,6 +369,9 @@ SM100.add("tmem_16x32bx2", partial(there_and_back, "32x32b", "32x32b", rows=64))
 SM100.add("tmem_fp16_packed", partial(there_and_back, "32x32b", "16x256b", "float16"))
 SM100.add("tmem_fp16_unpacked", partial(there_and_back, "32x32b", "32x32b", "float16", stride=2))
 SM100.add("tmem_fp16_unpacked_16x256b", partial(there_and_back, "16x256b", "16x128b", "float16", stride=2))
+SM100.add("tmem_fp16_unpacked_16x64b", partial(there_and_back, "16x64b", "16x256b", "float16", stride=2))
+SM100.add("tmem_fp16_unpacked_16x128b", partial(there_and_back, "16x128b", "16x64b", "float16", stride=2))
+SM100.add("tmem_fp16_unpacked_16x32bx2", partial(there_and_back, "32x32b", "32x32b", "float16", stride=2, rows=64))
 SM100.add("tmem_256_columns", partial(there_and_back, "32x32b", "16x64b", columns=256))
 
 
@@ -366,24 +388,47 @@ def tmem_slices() -> Case:
     )
 
 
-def copied(columns: int, swizzle: int, rows: int = 128) -> Case:
-    x = normal((rows, columns), "float32", 1)
+def smallest(absolute: bool) -> Case:
+    rows = 128
+    x = normal((rows, 64), "float32", 1)
+    values = np.abs(real(x)) if absolute else real(x)
+    return Case(
+        "kernels_tmem.smallest",
+        (1,),
+        {"out": Out(x.shape), "low": Out((rows,)), "high": Out((rows,)), "x": x},
+        {"out": Near(real(x)), "low": Near(values.min(axis=1)), "high": Near(values.max(axis=1))},
+        {"ROWS": rows, "COLUMNS": 64, "TMEM": tmem(64, rows=rows), "ABS": absolute},
+        target=103,
+    )
+
+
+SM100.add("tmem_smallest", partial(smallest, False))
+SM100.add("tmem_smallest_magnitude", partial(smallest, True))
+
+
+def copied(columns: int, swizzle: int, ctas: Bases = ()) -> Case:
+    rows = 128
+    x = normal((rows << len(ctas), columns), "float32", 1)
+    spread = [list(each) for each in ctas]
     return Case(
         "kernels_tmem.copied",
         (1,),
         {"out": Out(x.shape), "x": x},
         {"out": Near(real(x))},
         {
-            "ROWS": rows,
+            "ROWS": rows << len(ctas),
             "COLUMNS": columns,
-            "SHARED": layout("NVMMASharedLayout", **shared(np.float32, swizzle)),
-            "TMEM": tmem(columns, rows=rows),
+            "SHARED": layout("NVMMASharedLayout", **shared(x.dtype, swizzle, cga_layout=spread)),
+            "TMEM": tmem(columns, rows=rows, ctas=ctas, two=bool(ctas)),
+            "CGA": ctas,
         },
-        target=100,
+        {"num_ctas": 1 << len(ctas)},
+        100,
     )
 
 
 SM100.add("tmem_copied", partial(copied, 64, 128))
+SM100.add("tmem_copied_pair", partial(copied, 64, 128, ctas=((1, 0),)))
 SM100.add("tmem_copied_swizzle_64", partial(copied, 16, 64))
 
 
@@ -437,30 +482,32 @@ for _kind in ("mxfp8", "mxfp4", "nvfp4"):
 
 
 def _packed(scales: Any) -> Any:
-    """[rows, columns] scales in blocks of 128 x 4, each as 32 x 4 x 4: [1, rows / 128 * columns / 4, ...]."""
+    """[rows, columns] scales in blocks of 128 x 4, each as 32 x 4 x 4 bytes: [rows / 128, columns / 4, 1, 2, 256]."""
     rows, columns = scales.shape
-    blocked = scales.reshape(rows // 128, 4, 32, columns // 4, 4).transpose(3, 0, 2, 1, 4)
-    return np.ascontiguousarray(blocked.reshape(1, rows * columns // 512, 2, 256)).view(scales.dtype)
+    blocked = scales.reshape(rows // 128, 4, 32, columns // 4, 4).transpose(0, 3, 2, 1, 4)
+    return np.ascontiguousarray(blocked).reshape(rows // 128, columns // 4, 1, 2, 256)
 
 
-def copied_scales(kind: str, k: int = 512, bk: int = 256) -> Case:
+def copied_scales(kind: str, *, two: bool = False, k: int = 512, bk: int = 256) -> Case:
     a_type, b_type, vector = matmul.SCALED[kind]
-    bm = bn = 128
-    a, left = _scaled_side(a_type, bm, k, (bm, bk), 1, (), False)
-    b, right = _scaled_side(b_type, bn, k, (bn, bk), 2, (), False)
+    ctas: Bases = ((1, 0),) if two else ()
+    bm, bn = 128 << len(ctas), 128
+    a, left = _scaled_side(a_type, bm, k, (bm, bk), 1, ctas, False)
+    b, right = _scaled_side(b_type, bn, k, (bn, bk), 2, ctas, False)
     a_scale, a_factors = matmul.scales(vector, bm, k, 3)
     b_scale, b_factors = matmul.scales(vector, bn, k, 4)
     steps = bk // vector // 4
-    plain = shared(np.int8, 0, 5)
+    spread = [list(each) for each in ctas]
+    split, whole = ([[first, 0, 0, 0, 0]] * len(ctas) for first in (1, 0))
     return Case(
         "kernels_tmem.copied_scales",
         (1,),
         {
             "a": a,
-            "a_scale": Tile(_packed(a_scale)[..., None].reshape(1, -1, 1, 2, 256), (1, steps, 1, 2, 256), plain),
+            "a_scale": Tile(_packed(a_scale), (bm // 128, steps, 1, 2, 256), shared(np.int8, 0, 5, cga_layout=split)),
             "b": b,
-            "b_scale": Tile(_packed(b_scale)[..., None].reshape(1, -1, 1, 2, 256), (1, steps, 1, 2, 256), plain),
-            "d": Tile(Out((bm, bn)), (bm, bn), shared(np.float32)),
+            "b_scale": Tile(_packed(b_scale), (1, steps, 1, 2, 256), shared(np.int8, 0, 5, cga_layout=whole)),
+            "d": Tile(Out((bm, bn)), (bm, bn), shared(np.float32, cga_layout=spread)),
             "K": k,
         },
         {"d": product(left * np.repeat(a_factors, vector, axis=1), (right * np.repeat(b_factors, vector, axis=1)).T)},
@@ -469,15 +516,19 @@ def copied_scales(kind: str, k: int = 512, bk: int = 256) -> Case:
             "B_TYPE": b_type,
             "BK": bk,
             "VECTOR": vector,
-            "ACC": tmem(bn),
-            "SCALES": layout("TensorMemoryScalesLayout", cga_layout=()),
+            "ACC": tmem(bn, ctas=ctas, two=two),
+            "A_SCALES": layout("TensorMemoryScalesLayout", cga_layout=spread),
+            "B_SCALES": layout("TensorMemoryScalesLayout", cga_layout=[[0, 0]] * len(ctas)),
         },
-        target=100,
+        {"num_ctas": 1 << len(ctas)},
+        100,
     )
 
 
 SM100.add("gluon_copied_scales_mxfp8", partial(copied_scales, "mxfp8"))
 SM100.add("gluon_copied_scales_nvfp4", partial(copied_scales, "nvfp4"))
+SM100.add("gluon_copied_scales_mxfp8_pair", partial(copied_scales, "mxfp8", two=True), slow=True)
+SM100.add("gluon_copied_scales_nvfp4_pair", partial(copied_scales, "nvfp4", two=True), slow=True)
 
 
 @SM100.case

@@ -12,7 +12,7 @@ from tests.emulator.compilers import cases_blocks as blocks
 from tests.emulator.compilers import cases_matmul as matmul
 from tests.emulator.compilers.catalogue import Catalogue
 from tests.emulator.compilers.data import integers, normal, product, real
-from tests.emulator.compilers.harness import Case, Near, Out, Tile
+from tests.emulator.compilers.harness import Case, Near, Out, Tile, layout
 
 SM90 = Catalogue()
 
@@ -73,13 +73,13 @@ def shared(element: Any, swizzle: int = 128, rank: int = 2, **more: Any) -> Mapp
 def _ring(dtype: str, n_major: bool) -> Case:
     m, n, k, tile, stages = 192, 128, 200, (64, 64, 64), 3
     a, b = normal((m, k), dtype, 1), normal((n, k), dtype, 2)
-    layout = shared(a.dtype)
-    right = Tile(np.ascontiguousarray(b.T), (tile[2], tile[1]), layout) if n_major else Tile(b, tile[1:], layout)
+    plain = shared(a.dtype)
+    right = Tile(np.ascontiguousarray(b.T), (tile[2], tile[1]), plain) if n_major else Tile(b, tile[1:], plain)
     return Case(
         "kernels_hopper.ring",
         (m // tile[0], n // tile[1]),
         {
-            "a": Tile(a, (tile[0], tile[2]), layout),
+            "a": Tile(a, (tile[0], tile[2]), plain),
             "b": right,
             "d": Tile(Out((m, n), "float16"), tile[:2], shared(np.float16)),
             "K": k,
@@ -96,14 +96,14 @@ SM90.add("gluon_ring_n_major", partial(_ring, "bfloat16", True))
 @SM90.case
 def gluon_register_a() -> Case:
     a, b = normal((128, 192), "bfloat16", 1), normal((64, 192), "bfloat16", 2)
-    layout = shared(a.dtype)
+    plain = shared(a.dtype)
     return Case(
         "kernels_hopper.register_a",
         (2,),
         {
-            "a": Tile(a, (64, 64), layout),
-            "b": Tile(b, (64, 64), layout),
-            "d": Tile(Out((128, 64), "bfloat16"), (64, 64), layout),
+            "a": Tile(a, (64, 64), plain),
+            "b": Tile(b, (64, 64), plain),
+            "d": Tile(Out((128, 64), "bfloat16"), (64, 64), plain),
             "K": 192,
         },
         {"d": product(2 * real(a), real(b).T, "bfloat16")},
@@ -113,14 +113,14 @@ def gluon_register_a() -> Case:
 @SM90.case
 def gluon_specialized() -> Case:
     a, b = normal((320, 192), "float16", 1), normal((64, 192), "float16", 2)
-    layout = shared(a.dtype)
+    plain = shared(a.dtype)
     return Case(
         "kernels_hopper.specialized",
         (2,),
         {
-            "a": Tile(a, (64, 64), layout),
-            "b": Tile(b, (64, 64), layout),
-            "d": Tile(Out((320, 64), "float16"), (64, 64), layout),
+            "a": Tile(a, (64, 64), plain),
+            "b": Tile(b, (64, 64), plain),
+            "d": Tile(Out((320, 64), "float16"), (64, 64), plain),
             "tiles": 5,
             "K": 192,
         },
@@ -220,16 +220,122 @@ def gluon_copies_arrive() -> Case:
 
 def _volumes(shape: tuple[int, ...], block: tuple[int, ...], swizzle: int, reduce: bool) -> Case:
     x = integers(shape, -100, 100).astype(np.float16)
-    layout = shared(x.dtype, swizzle, len(shape))
+    plain = shared(x.dtype, swizzle, len(shape))
     return Case(
         "kernels_hopper.volumes",
         (1,),
-        {"x": Tile(x, block, layout), "out": Tile(Out(shape, "float16", zeros=reduce), block, layout)},
+        {"x": Tile(x, block, plain), "out": Tile(Out(shape, "float16", zeros=reduce), block, plain)},
         {"out": Near(real(x))},
         {"REDUCE": reduce},
     )
 
 
+SM90.add("gluon_volume_1d", partial(_volumes, (300,), (128,), 0, False))
+SM90.add("gluon_volume_1d_reduce", partial(_volumes, (300,), (128,), 0, True))
+SM90.add("gluon_volume_2d_reduce", partial(_volumes, (20, 96), (8, 64), 128, True))
+SM90.add("gluon_volume_3d", partial(_volumes, (6, 10, 32), (2, 4, 32), 64, False))
+SM90.add("gluon_volume_4d_reduce", partial(_volumes, (3, 5, 4, 64), (2, 2, 4, 64), 128, True))
+SM90.add("gluon_volume_5d_reduce", partial(_volumes, (3, 4, 2, 2, 16), (2, 4, 2, 2, 16), 32, True))
 SM90.add("gluon_volume_3d_reduce", partial(_volumes, (6, 10, 32), (2, 4, 32), 64, True))
 SM90.add("gluon_volume_4d", partial(_volumes, (3, 5, 4, 64), (2, 2, 4, 64), 128, False))
 SM90.add("gluon_volume_5d", partial(_volumes, (3, 4, 2, 2, 16), (2, 4, 2, 2, 16), 32, False))
+
+
+@SM90.case
+def gluon_bitwise_reductions() -> Case:
+    rows, columns, programs = 16, 32, 3
+    x = integers((programs * rows, columns), -(2**31), 2**31, "int32", 1)
+    stacked = x.reshape(programs, rows, columns)
+    block, plain = (rows, columns), shared(np.int32)
+    zeros = Out(block, "int32", zeros=True)
+    return Case(
+        "kernels_hopper.bitwise",
+        (programs,),
+        {
+            "both": Tile(zeros, block, plain),
+            "any_": Tile(zeros, block, plain),
+            "lows": Tile(zeros, block, plain),
+            "x": Tile(x, block, plain),
+        },
+        {
+            "both": Near(np.zeros(block)),
+            "any_": Near(np.bitwise_or.reduce(stacked, axis=0)),
+            "lows": Near(np.minimum(stacked.min(axis=0), 0)),
+        },
+    )
+
+
+def _spread(block: tuple[int, ...]) -> Case:
+    """A box to two CTAs."""
+    rank, count = len(block), int(np.prod(block))
+    x = normal(block, "float32", 1)
+    return Case(
+        "kernels_hopper.spread",
+        (1,),
+        {"x": Tile(x, block, shared(x.dtype, 0, rank, cga_layout=[[0] * rank])), "out": Out((count,))},
+        {"out": Near(real(x).reshape(-1))},
+        {
+            "COUNT": count,
+            "RANK": rank,
+            "LAYOUT": layout(
+                "BlockedLayout",
+                size_per_thread=[1] * rank,
+                threads_per_warp=[1] * (rank - 1) + [32],
+                warps_per_cta=[4] + [1] * (rank - 1) if rank > 1 else [4],
+                order=list(range(rank))[::-1],
+                cga_layout=[[0] * rank],
+            ),
+            "CGA": ((1,),),
+        },
+        {"num_ctas": 2},
+    )
+
+
+SM90.add("gluon_multicast_1d", partial(_spread, (256,)))
+SM90.add("gluon_multicast_3d", partial(_spread, (4, 2, 32)))
+SM90.add("gluon_multicast_4d", partial(_spread, (4, 2, 2, 32)))
+SM90.add("gluon_multicast_5d", partial(_spread, (4, 2, 2, 2, 32)))
+
+
+def _blocked(ctas: Any) -> Any:
+    return layout(
+        "BlockedLayout", size_per_thread=(4,), threads_per_warp=(32,), warps_per_cta=(4,), order=(0,), cga_layout=ctas
+    )
+
+
+@SM90.case
+def gluon_pushed() -> Case:
+    x = normal((1024,), "float32", 1)
+    return Case(
+        "kernels_hopper.pushed",
+        (1,),
+        {"out": Out((1024,)), "x": x},
+        {"out": Near(3 * real(x), 2.0**-22 * np.abs(real(x)))},
+        {
+            "SIZE": 1024,
+            "LAYOUT": layout(  # 128 values in turn from either CTA; the first half belongs to CTA 0
+                "DistributedLinearLayout",
+                reg_bases=[[1], [2]],
+                lane_bases=[[4], [8], [16], [32], [64]],
+                warp_bases=[[256], [512]],
+                block_bases=[[128]],
+                shape=[1024],
+            ),
+            "OWN": _blocked([[1]]),
+            "SHARED": layout("SwizzledSharedLayout", vec=1, per_phase=1, max_phase=1, order=(0,), cga_layout=[[1]]),
+        },
+        {"num_ctas": 2},
+    )
+
+
+@SM90.case
+def gluon_counted_arrivals() -> Case:
+    x = normal((1024,), "float32", 1)
+    return Case(
+        "kernels_hopper.counted_arrivals",
+        (1,),
+        {"out": Out((1024,)), "x": x},
+        {"out": Near(2 * real(x))},
+        {"SIZE": 1024, "LAYOUT": _blocked([[1]])},
+        {"num_ctas": 2},
+    )

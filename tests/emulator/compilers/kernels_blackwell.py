@@ -96,8 +96,9 @@ def one_tile(a, b, d, K, BK: gl.constexpr, STAGES: gl.constexpr, ACC: gl.constex
 
 
 @gluon.jit
-def a_from_tensor_memory(a, b, d, K, BK: gl.constexpr, ACC: gl.constexpr, LEFT: gl.constexpr):
-    """A is doubled in registers on its way from shared to tensor memory."""
+def a_from_tensor_memory(a, b, d, K, BK: gl.constexpr, ACC: gl.constexpr, LEFT: gl.constexpr, SUM: gl.constexpr,
+                         DOUBLE: gl.constexpr):  # fmt: skip
+    """A is doubled (where its type can be) in registers on its way from shared to tensor memory."""
     row = gl.program_id(0) * d.block_shape[0]
     TWO: gl.constexpr = ACC.two_ctas
     smem_a = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
@@ -108,7 +109,7 @@ def a_from_tensor_memory(a, b, d, K, BK: gl.constexpr, ACC: gl.constexpr, LEFT: 
     mbarrier.init(full_a, count=1)
     mbarrier.init(full_b, count=1)
     mbarrier.init(done, count=1)
-    sums = allocate_tensor_memory(gl.float32, d.block_shape, ACC)
+    sums = allocate_tensor_memory(SUM, d.block_shape, ACC)
     left = allocate_tensor_memory(a.dtype, a.block_shape, LEFT)
     phase = 0
     for k in range(0, K, BK):
@@ -117,7 +118,10 @@ def a_from_tensor_memory(a, b, d, K, BK: gl.constexpr, ACC: gl.constexpr, LEFT: 
         mbarrier.expect(full_b, b.nbytes_per_cta)
         tma.async_load(b, [0, k], full_b, smem_b)
         mbarrier.wait(full_a, phase)
-        left.store(smem_a.load(left.get_reg_layout()) * 2)
+        values = smem_a.load(left.get_reg_layout())
+        if DOUBLE:
+            values = values * 2
+        left.store(values)
         gl.barrier(cluster=TWO)  # the pair's product reads what both have stored
         mbarrier.wait(full_b, phase)
         tcgen05_mma(left, smem_b.permute((1, 0)), sums, use_acc=k > 0, mbarriers=[done])

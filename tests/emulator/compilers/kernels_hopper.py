@@ -214,10 +214,9 @@ def cluster_transpose(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, FROM: g
 
 
 @gluon.jit
-def pushed(out, x, SIZE: gl.constexpr, CGA: gl.constexpr, SHARED: gl.constexpr):
+def pushed(out, x, SIZE: gl.constexpr, LAYOUT: gl.constexpr, SHARED: gl.constexpr, OWN: gl.constexpr):
     """st.async: values are stored into the shared memory of the CTA that owns them, which waits for their bytes."""
-    layout: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0], cga_layout=CGA)
-    at = gl.arange(0, SIZE, layout)
+    at = gl.arange(0, SIZE, LAYOUT)
     memory = gl.allocate_shared_memory(gl.float32, [SIZE], SHARED)
     bar = mbarrier.allocate_mbarrier()
     mbarrier.init(bar, count=1)
@@ -225,7 +224,7 @@ def pushed(out, x, SIZE: gl.constexpr, CGA: gl.constexpr, SHARED: gl.constexpr):
     cluster.barrier()
     async_store(memory, gl.load(x + at) * 3, bar)
     mbarrier.wait(bar, 0)
-    gl.store(out + at, memory.load(layout))
+    gl.store(out + gl.arange(0, SIZE, OWN), memory.load(OWN))
     cluster.barrier()
 
 
@@ -293,16 +292,22 @@ def copies_arrive(out, x, SIZE: gl.constexpr, ROUNDS: gl.constexpr):
 
 @gluon.jit
 def volumes(x, out, REDUCE: gl.constexpr):
-    """Boxes of any rank, to shared memory and back, at a step beyond the edge; or added to what is there."""
+    """Boxes of any rank to shared memory and back, also where they reach over the edge; or added to what is there."""
     RANK: gl.constexpr = len(x.block_shape)
     memory = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
     bar = mbarrier.allocate_mbarrier()
     mbarrier.init(bar, count=1)
+    rows: gl.constexpr = 1 if RANK == 1 else x.block_shape[1]
+    many = 1 if RANK == 1 else x.shape[1]
     phase = 0
     for first in range(0, x.shape[0], x.block_shape[0]):
-        for second in range(0, x.shape[1], x.block_shape[1]):
+        for second in range(0, many, rows):
             mbarrier.expect(bar, x.nbytes_per_cta)
-            if RANK == 3:
+            if RANK == 1:
+                tma.async_load(x, [first], bar, memory)
+            elif RANK == 2:
+                tma.async_load(x, [first, second], bar, memory)
+            elif RANK == 3:
                 tma.async_load(x, [first, second, 0], bar, memory)
             elif RANK == 4:
                 tma.async_load(x, [first, second, 0, 0], bar, memory)
@@ -310,14 +315,83 @@ def volumes(x, out, REDUCE: gl.constexpr):
                 tma.async_load(x, [first, second, 0, 0, 0], bar, memory)
             mbarrier.wait(bar, phase)
             phase ^= 1
-            if RANK == 3:
-                if REDUCE:
+            if REDUCE:
+                if RANK == 1:
+                    tma.async_atomic_add(out, [first], memory)
+                elif RANK == 2:
+                    tma.async_atomic_add(out, [first, second], memory)
+                elif RANK == 3:
                     tma.async_atomic_add(out, [first, second, 0], memory)
+                elif RANK == 4:
+                    tma.async_atomic_add(out, [first, second, 0, 0], memory)
                 else:
-                    tma.async_store(out, [first, second, 0], memory)
+                    tma.async_atomic_add(out, [first, second, 0, 0, 0], memory)
+            elif RANK == 1:
+                tma.async_store(out, [first], memory)
+            elif RANK == 2:
+                tma.async_store(out, [first, second], memory)
+            elif RANK == 3:
+                tma.async_store(out, [first, second, 0], memory)
             elif RANK == 4:
                 tma.async_store(out, [first, second, 0, 0], memory)
             else:
                 tma.async_store(out, [first, second, 0, 0, 0], memory)
             tma.store_wait(0)
     mbarrier.invalidate(bar)
+
+
+@gluon.jit
+def bitwise(both, any_, lows, x):
+    """Tensor reductions of bits and of minima, every program onto the same tile."""
+    memory = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    tma.async_load(x, [gl.program_id(0) * x.block_shape[0], 0], bar, memory)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    tma.async_atomic_and(both, [0, 0], memory)
+    tma.async_atomic_or(any_, [0, 0], memory)
+    tma.async_atomic_min(lows, [0, 0], memory)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def spread(x, out, COUNT: gl.constexpr, RANK: gl.constexpr, LAYOUT: gl.constexpr, CGA: gl.constexpr):
+    """One box to every CTA of a cluster; each CTA stores its own share of the sum of both halves of the values."""
+    memory = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    cluster.barrier()
+    if RANK == 1:
+        tma.async_load(x, [0], bar, memory, multicast=True)
+    elif RANK == 3:
+        tma.async_load(x, [0, 0, 0], bar, memory, multicast=True)
+    elif RANK == 4:
+        tma.async_load(x, [0, 0, 0, 0], bar, memory, multicast=True)
+    else:
+        tma.async_load(x, [0, 0, 0, 0, 0], bar, memory, multicast=True)
+    mbarrier.wait(bar, 0)
+    values = gl.reshape(memory.load(LAYOUT), [COUNT])
+    share: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0], cga_layout=CGA)
+    gl.store(out + gl.arange(0, COUNT, share), gl.convert_layout(values, share))
+    cluster.barrier()
+
+
+@gluon.jit
+def counted_arrivals(out, x, SIZE: gl.constexpr, LAYOUT: gl.constexpr):
+    """CTA 0 of a cluster tells every CTA, with arrivals that count twice, that its values are in place."""
+    at = gl.arange(0, SIZE, LAYOUT)
+    ready = mbarrier.allocate_mbarrier()
+    mbarrier.init(ready, count=2)
+    own = mbarrier.allocate_mbarrier()
+    mbarrier.init(own, count=3)
+    cluster.barrier()
+    values = gl.load(x + at)
+    mbarrier.arrive(ready, count=2, from_cta=0)
+    mbarrier.arrive(own, count=3)
+    mbarrier.wait(ready, 0)
+    mbarrier.wait(own, 0)
+    gl.store(out + at, values * 2)
+    cluster.barrier()

@@ -34,6 +34,20 @@ def there_and_back(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, TMEM: gl.c
 
 
 @gluon.jit
+def smallest(out, low, high, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, TMEM: gl.constexpr, ABS: gl.constexpr):
+    """Loads that also give the least and the greatest of each row (sm_103)."""
+    memory = allocate_tensor_memory(x.dtype.element_ty, [ROWS, COLUMNS], TMEM)
+    layout: gl.constexpr = memory.get_reg_layout()
+    memory.store(gl.load(x + _offsets(ROWS, COLUMNS, layout)))
+    values, least = memory.load_min(layout, abs=ABS)
+    _, greatest = memory.load_max(layout, abs=ABS)
+    rows: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    gl.store(out + _offsets(ROWS, COLUMNS, layout), values)
+    gl.store(low + gl.arange(0, ROWS, rows), gl.convert_layout(least, rows))
+    gl.store(high + gl.arange(0, ROWS, rows), gl.convert_layout(greatest, rows))
+
+
+@gluon.jit
 def slices(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, TMEM: gl.constexpr):
     """The halves of a tile change places within tensor memory."""
     HALF: gl.constexpr = COLUMNS // 2
@@ -50,16 +64,17 @@ def slices(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, TMEM: gl.constexpr
 
 
 @gluon.jit
-def copied(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, SHARED: gl.constexpr, TMEM: gl.constexpr):
+def copied(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, SHARED: gl.constexpr, TMEM: gl.constexpr,
+           CGA: gl.constexpr):  # fmt: skip
     """Shared to tensor memory by tcgen05.cp."""
-    blocked: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    blocked: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], cga_layout=CGA)
     memory = gl.allocate_shared_memory(x.dtype.element_ty, [ROWS, COLUMNS], SHARED)
     memory.store(gl.load(x + _offsets(ROWS, COLUMNS, blocked)))
     target = allocate_tensor_memory(x.dtype.element_ty, [ROWS, COLUMNS], TMEM)
     bar = mbarrier.allocate_mbarrier()
     mbarrier.init(bar, count=1)
-    fence_async_shared()
-    gl.barrier()
+    fence_async_shared(cluster=TMEM.two_ctas)
+    gl.barrier(cluster=TMEM.two_ctas)
     tcgen05_copy(memory, target)
     tcgen05_commit(bar)
     mbarrier.wait(bar, 0)
@@ -123,7 +138,7 @@ def _unpacked(tile, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def copied_scales(a, a_scale, b, b_scale, d, K, A_TYPE: gl.constexpr, B_TYPE: gl.constexpr, BK: gl.constexpr,
-                  VECTOR: gl.constexpr, ACC: gl.constexpr, SCALES: gl.constexpr):  # fmt: skip
+                  VECTOR: gl.constexpr, ACC: gl.constexpr, A_SCALES: gl.constexpr, B_SCALES: gl.constexpr):  # fmt: skip
     """Scales by tensor copies in their packed order, then to tensor memory by tcgen05.cp."""
     M: gl.constexpr = d.block_shape[0]
     N: gl.constexpr = d.block_shape[1]
@@ -134,13 +149,13 @@ def copied_scales(a, a_scale, b, b_scale, d, K, A_TYPE: gl.constexpr, B_TYPE: gl
     smem_b = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
     smem_as = gl.allocate_shared_memory(a_scale.dtype, a_scale.block_shape, a_scale.layout)
     smem_bs = gl.allocate_shared_memory(b_scale.dtype, b_scale.block_shape, b_scale.layout)
-    full = mbarrier.allocate_mbarrier()
+    full = mbarrier.allocate_mbarrier(two_ctas=ACC.two_ctas)
     done = mbarrier.allocate_mbarrier()
     mbarrier.init(full, count=1)
     mbarrier.init(done, count=1)
     sums = allocate_tensor_memory(gl.float32, [M, N], ACC)
-    left_scale = allocate_tensor_memory(a_scale.dtype, [M, BK // VECTOR], SCALES)
-    right_scale = allocate_tensor_memory(b_scale.dtype, [N, BK // VECTOR], SCALES)
+    left_scale = allocate_tensor_memory(a_scale.dtype, [M, BK // VECTOR], A_SCALES)
+    right_scale = allocate_tensor_memory(b_scale.dtype, [N, BK // VECTOR], B_SCALES)
     phase = 0
     step = 0
     for k in range(0, K, BK):

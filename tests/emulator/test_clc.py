@@ -136,11 +136,16 @@ def test_multicast_to_a_cta_that_has_left():
 
 def test_clusters_of_which_one_cta_has_exited_make_room_when_they_are_gone():
     body = """mov.u32 %r4, %cluster_ctarank; setp.eq.u32 %p1, %r4, 1; @%p1 bra E;
-        mov.u32 %r5, 0; L: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 40; @%p2 bra L;
-        E: atom.global.add.u32 %r6, [%d4], 1; ret;"""
+        mov.u32 %r5, stage; mov.u32 %r6, bar; setp.eq.u32 %p2, %r0, 0;
+        @%p2 mbarrier.init.shared::cta.b64 [%r6], 1; bar.sync 0;
+        @%p2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 128;
+        @%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r5], [%d0], 128, [%r6];
+        W: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], 0; @!%p3 bra W;
+        E: atom.global.add.u32 %r7, [%d4], 1; ret;"""
+    declarations = ".shared .align 128 .b8 stage[128]; .shared .align 8 .b64 bar;"
     shape = small_launch(32, 120, 2, dynamic=90 * 1024)
-    for seed in range(6):
-        outcome = run(module(body), shape, seed=seed, profile=small(2, "h200"))
+    for policy in ASYNC:
+        outcome = run(module(body, declarations=declarations), shape, async_policy=policy, profile=small(2, "h200"))
         assert outcome.clusters == 60
         assert (outcome.typed("OUT") == 1).all()
 

@@ -41,6 +41,7 @@ from advisor.emulator.shared_operand import (
     operand_from_chunks,
     other_element,
 )
+from advisor.emulator.targets import load_violations
 from advisor.emulator.tensor_map import IMAGE_BYTES, DataType, Swizzle, TensorMap
 from advisor.emulator.updates import update
 from advisor.emulator.wgmma import Descriptor, WarpgroupMma
@@ -413,6 +414,8 @@ class Engine:
             address = int(place[index, lane])
             tiled_store = form.store and not form.four_rows
             broken = tensor.copy_violations(where, address & _LOCAL, store=tiled_store)
+            if not form.store:
+                broken += load_violations(self.machine.program.module.target, tensor)
             if broken:
                 self.machine.fail(g, form.site, "EMU_TENSOR_COPY", "; ".join(broken), index, lane)
             if barrier is None:

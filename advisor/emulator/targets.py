@@ -6,6 +6,7 @@ ptxas refuses an instruction that the target lacks; PTX that no ptxas has seen i
 from __future__ import annotations
 
 from advisor.emulator.ptx.ir import Instruction
+from advisor.emulator.tensor_map import Swizzle, TensorMap
 from advisor.errors import InputError, RefusedError
 from advisor.machine.features import Feature, compute_capability, loadable, require
 from advisor.machine.profile import DeviceProfile
@@ -112,3 +113,16 @@ def _runs(target: str, capability: tuple[int, int]) -> bool:
     if target[-1] in "af":
         return loadable(target, capability)
     return capability >= compute_capability(target)
+
+
+def load_violations(target: str, tensor: TensorMap) -> list[str]:
+    """What a load into shared memory through this map is not on the target: the sm_120 family takes no elements of less
+    than a byte, and no swizzle of other atoms than 16 bytes (PTX ISA, cp.async.bulk.tensor)."""
+    if compute_capability(target)[0] != 12:
+        return []
+    found = []
+    if tensor.dtype.bits < 8:
+        found.append(f"{target} loads no elements of {tensor.dtype.bits} bits")
+    if tensor.swizzle in (Swizzle.B128_ATOM_32B, Swizzle.B128_ATOM_32B_FLIP_8B, Swizzle.B128_ATOM_64B):
+        found.append(f"{target} has no swizzle {tensor.swizzle.name}")
+    return found

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import pytest
-from tests.emulator.test_bundles import ROWS
 
 from advisor.emulator.ptx.parser import parse
 from advisor.toolchain import Unit, compile_cuda

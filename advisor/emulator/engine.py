@@ -7,6 +7,7 @@ business of `happens_before`. A wait for a thread's own work lands it on the spo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -579,7 +580,7 @@ class Engine:
             unit.complete_tx(at, transfer.tx_bytes, by, operation)
             self.wake()
 
-        rows = transfer.tx_bytes // tensor.row_bytes
+        rows = 4 if form.four_rows else math.prod(tensor.box_counts[1:])
         swizzle, element = _SWIZZLE_NAMES.get(tensor.swizzle, ""), _ELEMENTS.get(tensor.dtype, "")
         self._box(slot, TileBox(address & _LOCAL, rows, tensor.row_bytes, swizzle, element))
         machine.bytes_moved["tensor load"] += transfer.tx_bytes

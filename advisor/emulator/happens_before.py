@@ -231,6 +231,8 @@ class Order(Clocks):
             # An operation that has completed is over: one that overwrites what it did needs to come later and no more,
             # and a relaxed arrival tells that. TMA pipelines give their stages back in this way.
             view = np.where(flags & ASYNC, View.STARTED if batch.flags & WRITE else View.BASE, fenced)
+        elif batch.flags & WRITE and (flags & ASYNC).any():  # a thread that overwrites needs no more either
+            view = np.where(flags & ASYNC, View.STARTED, View.BASE)
         bad = np.nonzero(self._unordered(old, batch.rows, view))[0]
         if bad.size:
             self._judge(batch, bad, old[bad], view)

@@ -33,7 +33,7 @@ from advisor.emulator.ptx.ir import (
 )
 
 if TYPE_CHECKING:
-    from advisor.emulator.lowering_failed import Follower
+    from advisor.emulator.lowering_undefined import Follower
     from advisor.emulator.program import Program
 
 _DTYPE = {1: "np.bool_", 8: "np.uint8", 16: "np.uint16", 32: "np.uint32", 64: "np.uint64"}
@@ -83,8 +83,8 @@ class Emitter:
         self.count = 0
         self.at: Instruction | None = None
         self.stored = set(block.stored)
-        self.follower: Follower | None = None  # where marks of failed coordinates are carried along
-        self.failed = "None"  # text of the lanes whose response has failed, at get_first_ctaid
+        self.follower: Follower | None = None  # where marks of undefined values are carried along
+        self.undefined = "None"  # text of the lanes whose results are undefined
         self.touched: tuple[dict[int, int], dict[int, int]] = (
             {},
             {},

@@ -33,10 +33,10 @@ def cluster_launch_control(emitter: Emitter, index: int, instruction: Instructio
         return
     names = [emitter.fresh() for _ in range(4)]
     emitter.emit(f"{', '.join(names)} = M.clc.first_ctaid(g, {index}, {response}, {lanes})")
-    emitter.failed = names[3]
+    emitter.undefined = names[3]
     if emitter.follower is None:
         slots = tuple(emitter.program.slots[each] for each in registers_of(to) if each in emitter.program.slots)
-        emitter.emit(f"if {names[3]} is not None: M.failed.begin(g, {index}, {names[3]}, {slots})")
+        emitter.emit(f"if {names[3]} is not None: M.undefined.begin(g, {index}, {names[3]}, {slots})")
     axis = next((_AXES[each] for each in instruction.qualifiers if each in _AXES), None)
     if axis is not None:
         emitter.define(to, Value(names[axis], 32), instruction)

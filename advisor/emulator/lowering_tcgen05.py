@@ -11,7 +11,7 @@ from advisor.emulator import numbers
 from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_async import shared_address
 from advisor.emulator.lowering_memory import elements_of
-from advisor.emulator.ptx.ir import Address, Immediate, Instruction, Operand, Vector
+from advisor.emulator.ptx.ir import Address, Immediate, Instruction, Operand, Register, Vector, registers_of
 from advisor.emulator.tcgen05 import TransferForm
 from advisor.emulator.tcgen05_descriptors import BLOCK_SCALED, KINDS
 from advisor.emulator.tcgen05_layouts import COPIES, SHAPES, CopyShape, Fragment
@@ -76,8 +76,16 @@ def _load(emitter: Emitter, index: int, instruction: Instruction) -> None:
     reduces = instruction.has("red")
     address = _tensor_address(emitter, instruction.operands[2 if reduces else 1])
     names = [emitter.fresh() for _ in range(fragment.registers)]
-    emitter.emit(f"{', '.join(names)}, = M.tcgen05.load(g, {form}, {address}, {lanes})")
+    undefined = emitter.undefined = emitter.fresh()
+    emitter.emit(f"({', '.join(names)},), {undefined} = M.tcgen05.load(g, {form}, {address}, {lanes})")
     elements = elements_of(emitter, instruction.operands[0], fragment.registers)
+    if emitter.follower is None:
+        slots = [emitter.program.slots.get(each.name) if isinstance(each, Register) else None for each in elements]
+        marks = undefined
+        if reduces:
+            slots += [emitter.program.slots.get(each) for each in registers_of(instruction.operands[1])]
+            marks = f"[*{undefined}, np.logical_or.reduce({undefined})]"
+        emitter.emit(f"if {undefined} is not None: M.undefined.begin(g, {index}, {marks}, {tuple(slots)})")
     for element, name in zip(elements, names, strict=True):
         emitter.define(element, Value(name, 32), instruction)
     if reduces:

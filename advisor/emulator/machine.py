@@ -18,7 +18,6 @@ from advisor.emulator import fragments, warps
 from advisor.emulator.cluster_launch_control import ClusterLaunchControl
 from advisor.emulator.counts import Counts
 from advisor.emulator.engine import Engine
-from advisor.emulator.failed_coordinates import FailedCoordinates
 from advisor.emulator.happens_before import Order, Scope, Sem, Shadow, SyncPoint
 from advisor.emulator.lowering_memory import Access
 from advisor.emulator.memory import (
@@ -47,6 +46,7 @@ from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, 
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.tcgen05 import Tcgen05
+from advisor.emulator.undefined_values import UndefinedValues
 from advisor.emulator.wide import B128
 from advisor.emulator.world import Cluster, World, warn_uncoalesced
 
@@ -144,7 +144,7 @@ class Machine:
         self.exit_site = -1
         self.engine = Engine(self)
         self.clc = ClusterLaunchControl(self, requests or RequestPolicy())
-        self.failed = FailedCoordinates(self)
+        self.undefined = UndefinedValues(self)
         self.at_launch = len(first)
         uses_tcgen05 = any(each.opcode == "tcgen05" for each in program.instructions)
         self.tcgen05 = Tcgen05(self) if uses_tcgen05 else None
@@ -189,7 +189,7 @@ class Machine:
         self.live_warps[first : first + self.ranks] = self.warps
         self.cluster_live[index] = self.warps * self.ranks
         self.committed[rows] = 0
-        self.failed.forget(rows)
+        self.undefined.forget(rows)
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
         for rank in range(self.ranks):
             self.engine.begin(first + rank, cluster.serial, rank)
@@ -385,7 +385,7 @@ class Machine:
         if mask is not None and not np.count_nonzero(mask):
             return [np.zeros(address.shape, UNSIGNED[a.width])] * a.count
         try:
-            offset = self._shared(g, a, address, mask)
+            offset = self.shared_places(g, a, address, mask)
             self._seen(g, a, self.shared_shadow, offset, mask, reads=True)
             return gather(self.shared.bytes, offset, a.width, a.count, mask, True)
         except AccessFault as fault:
@@ -395,7 +395,7 @@ class Machine:
         if mask is not None and not np.count_nonzero(mask):
             return
         try:
-            offset = self._shared(g, a, address, mask)
+            offset = self.shared_places(g, a, address, mask)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
         self._seen(g, a, self.shared_shadow, offset, mask, values=values, memory=self.shared.bytes)
@@ -404,7 +404,7 @@ class Machine:
             remote = (address >> np.uint32(RANK_SHIFT)) != self.rank[g.sel]
             self.counts.remote_bytes += a.size * int(np.count_nonzero(remote if mask is None else remote & mask))
 
-    def _shared(self, g: Group, a: Access, address: Array, mask: Array | None) -> Array:
+    def shared_places(self, g: Group, a: Access, address: Array, mask: Array | None) -> Array:
         own = None if a.everywhere else self.rank[g.sel]
         offset = self.shared.offsets(address, a.size, mask, self.first_slot[g.sel], self.ranks, own)
         if a.everywhere and self.ranks > 1:
@@ -523,7 +523,7 @@ class Machine:
         try:
             if a.space == "shared":
                 memory, shadow = self.shared.bytes, self.shared_shadow
-                offset = self._shared(g, a, address, mask)
+                offset = self.shared_places(g, a, address, mask)
             else:
                 memory, shadow = self.globals.bytes, self.global_shadow
                 offset = self.globals.offsets(address, a.size, mask, a.site)[0]

@@ -24,7 +24,7 @@ from advisor.emulator import (
     wide,
 )
 from advisor.emulator.lowering import Emitter, opcodes
-from advisor.emulator.lowering_failed import Follower, suspects
+from advisor.emulator.lowering_undefined import Follower, suspects
 from advisor.emulator.ptx.graph import Block, Graph, build_graph
 from advisor.emulator.ptx.inline import flatten
 from advisor.emulator.ptx.ir import TYPE_BITS, Function, Instruction, Module, Variable, Vector, registers_of
@@ -116,7 +116,7 @@ class Program:
         return found
 
     def followed_function(self, index: int) -> BlockFunction:
-        """The form for warps that have decoded a failed response; it takes a mask always."""
+        """The form for warps that hold an undefined value; it takes a mask always."""
         found = self.followed[index]
         if found is None:
             found = self.followed[index] = self._translate(self.graph.blocks[index], True, follow=True)

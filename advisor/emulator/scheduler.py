@@ -192,13 +192,13 @@ class Scheduler:
         machine = self.machine
         program = machine.program
         registers = machine.registers
-        failed = machine.failed
+        undefined = machine.undefined
         while True:
             block = self.blocks[group.block]
             self.counts[block.index] += group.n
             self.steps += 1
             mask = lanes = group.mask
-            if failed.hot is not None and failed.hot[group.sel].any():
+            if undefined.hot is not None and undefined.hot[group.sel].any():
                 function, lanes = program.followed_function(block.index), group.lanes()
             else:
                 found = (program.whole if mask is None else program.masked)[block.index]

@@ -72,20 +72,31 @@ class Tcgen05:
 
     # --- loads and stores ---------------------------------------------------------------------------------------
 
-    def load(self, g: Group, form: TransferForm, address: Array, lanes: Array | None) -> list[Array]:
-        """`tcgen05.ld`: the registers, each [n, 32]."""
+    def load(
+        self, g: Group, form: TransferForm, address: Array, lanes: Array | None
+    ) -> tuple[list[Array], list[Array] | None]:
+        """`tcgen05.ld`: the registers, each [n, 32], and in which lanes each has a word that nobody has written; None
+        where all were written."""
         fragment = form.fragment
         result = np.zeros((fragment.registers, g.n, 32), np.uint32)
+        blank: Array | None = None
         for index, cta, regions in self._warps(g, form, address, lanes):
             if self.machine.races:
                 operation = self._operation("ld", g, index, form.site)
                 for region in regions:
                     self.memory.order.access(self.memory.shadow(cta), operation, region, write=False)
-                    self.memory.check_initialised(Spot(g, index, 0, form.site), cta, region)
+                shadow = self.memory.shadow(cta)
+                if any(self.memory.order.uninitialised(shadow, each) for each in regions):
+                    blank = np.zeros(result.shape, bool) if blank is None else blank
+                    holes = [
+                        np.where(shadow.writes[each.index][0] == 0, ~np.uint32(0), np.uint32(0)) for each in regions
+                    ]
+                    joined = holes[0] if len(holes) == 1 else np.concatenate(holes, axis=1)
+                    blank[:, index] = to_registers(fragment, joined) != 0
             words = [self.memory.of(cta).data[each.index][0] for each in regions]
             result[:, index] = to_registers(fragment, words[0] if len(words) == 1 else np.concatenate(words, axis=1))
             self.machine.bytes_moved["tensor memory load"] += fragment.lanes * fragment.columns * len(regions) * 4
-        return list(result)
+        return list(result), None if blank is None else list(blank)
 
     def store(self, g: Group, form: TransferForm, address: Array, registers: list[Array], lanes: Array | None) -> None:
         """`tcgen05.st`."""

@@ -354,11 +354,12 @@ class TensorMap:
 
     @property
     def tx_bytes(self) -> int:
-        """What a load adds to the tx-count: every byte of the box in shared memory, in or out of bounds."""
+        """What a load adds to the tx-count: every byte of the box in shared memory, in or out of bounds, without the
+        gaps of a padded type. No document says the last; kernels that ran on Blackwell count so (CUTLASS, OpenGEMM)."""
         rows = 1
         for each in self.box_counts[1:]:
             rows *= each
-        return self.row_bytes * rows
+        return self.box_counts[0] * self.dtype.bits // 8 * rows
 
     def transfer(self, coordinates: Sequence[int], smem_address: int) -> Transfer:
         """The box at `coordinates` (innermost first; they may be negative) with its image at `smem_address`."""
@@ -424,7 +425,11 @@ class TensorMap:
         globals_ = self.address + rows_at[:, None] + byte_at[None, :]
         plain = smem_address + np.arange(rows_at.size, dtype=np.int64)[:, None] * self.box[0] + starts[None, :]
         return Transfer(
-            chunk, swizzled(plain.ravel(), self.swizzle), globals_.ravel(), inside.ravel(), self.box[0] * rows_at.size
+            chunk,
+            swizzled(plain.ravel(), self.swizzle),
+            globals_.ravel(),
+            inside.ravel(),
+            packed * self.box[0] // 16 * rows_at.size,
         )
 
     def fill_bytes(self, count: int) -> npt.NDArray[np.uint8]:

@@ -65,7 +65,7 @@ FAULTS: dict[str, tuple[str, int, dict[str, str], dict[str, Any]]] = {
         "EMU_TCGEN05_FENCE", 1, {"after_ready": f"{STORE} {WAIT_ST} bar.sync 0; tcgen05.fence::after_thread_sync;"}, {},
     ),
     "uninitialised columns": ("EMU_TMEM_UNINITIALISED", 1, {
-        "load": f"add.u32 %lane0, %lane0, 64; {ONE} {WAIT_LD}"}, {},
+        "load": f"add.u32 %lane0, %lane0, 64; {ONE} {WAIT_LD} st.global.u32 [%d4], %v0;"}, {},
     ),
     "the lanes of another warp": ("EMU_TMEM_LANES", 1, {"load": "mov.u32 %lane0, %tm; " + ONE + WAIT_LD}, {}),
     "lanes that disagree about the address": (
@@ -132,6 +132,17 @@ def test_the_kernel_without_a_fault_is_silent(group: int, policy: str) -> None:
     assert got.shape == (group, 128, 16)
     assert np.isfinite(got).all()
     assert np.count_nonzero(got) > 100 * m // 128
+
+
+def test_columns_that_nobody_has_written_may_be_read_and_thrown_away() -> None:
+    """A load has a fixed shape: what the product has not is brought along, moved about, and not used."""
+    wide = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%v0, %v1}, [%lane0];"
+    aside = "setp.lt.u32 %p9, %tid, 0; @%p9 add.u32 %v1, %v1, 1; selp.b32 %v0, %v0, %v1, !%p9;"
+    load = f"add.u32 %lane0, %lane0, 15; {wide} {WAIT_LD} {aside} st.global.u32 [%d4], %v0;"
+    run_one(changed={"load": load})
+    with pytest.raises(KernelFault, match="EMU_TMEM_UNINITIALISED") as caught:
+        run_one(changed={"load": load.replace("[%d4], %v0", "[%d4], %v1")})
+    assert "tensor memory was read" in str(caught.value)
 
 
 DESCRIPTORS = {

@@ -39,6 +39,12 @@ def decodes_response(instruction: Instruction) -> bool:
     )
 
 
+def gives_undefined(instruction: Instruction) -> bool:
+    """True where a result may be undefined, and is a fault only where it is used: coordinates of a failed response, and
+    words of tensor memory that nobody has written."""
+    return decodes_response(instruction) or (instruction.opcode == "tcgen05" and instruction.has("ld"))
+
+
 def is_read_and_written(instruction: Instruction) -> bool:
     """True where the destination also goes in: an accumulator, or a guard that leaves lanes as they were."""
     return instruction.guard is not None or instruction.opcode == "wgmma"
@@ -116,8 +122,8 @@ def _blocks(function: Function) -> list[Block]:
     ends = {index + 1 for index, each in enumerate(code) if _terminator_kind(each) is not None}
     # Lanes that a warp instruction names may come later: it begins a block, so that a warp can stand before it.
     ends |= {index for index, each in enumerate(code) if each.opcode in MEET_FIRST}
-    # What a failed response is decoded to is followed from the next block on (`failed_coordinates`).
-    ends |= {index + 1 for index, each in enumerate(code) if decodes_response(each)}
+    # What may be undefined is followed from the next block on (`undefined_values`).
+    ends |= {index + 1 for index, each in enumerate(code) if gives_undefined(each)}
     starts = sorted({0, *ends, *(each for each in function.labels.values())} - {len(code)})
     at = {start: index for index, start in enumerate(starts)}
     blocks = []

@@ -1,7 +1,8 @@
-"""The form of a block for warps that have decoded a failed response: marks beside registers. Imports its own room.
+"""The form of a block for warps that hold an undefined value: marks beside registers. Imports its own room.
 
-`suspects` finds, without running anything, the registers that can hold a value from get_first_ctaid. For each
-instruction that reads one, `Follower` writes the line that marks its result, or the call that reports a use:
+`suspects` finds, without running anything, the registers that can hold a value from get_first_ctaid or from a load of
+tensor memory. For each instruction that reads one, `Follower` writes the line that marks its result, or the call that
+reports a use:
 
 - what only computes marks its result where an operand is marked, except where the operand cannot matter: the side that
   a select does not choose, an `and` with zero, a product with zero;
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from advisor.emulator.lowering import HANDLERS
 from advisor.emulator.lowering_memory import access_of, address_text
-from advisor.emulator.ptx.graph import Block, decodes_response, destination_count
-from advisor.emulator.ptx.ir import Address, Instruction, Operand, Symbol, registers_of
+from advisor.emulator.ptx.graph import Block, decodes_response, destination_count, gives_undefined
+from advisor.emulator.ptx.ir import Address, Instruction, Operand, Symbol, Vector, registers_of
 
 if TYPE_CHECKING:
     from advisor.emulator.lowering import Emitter
@@ -48,6 +49,10 @@ def _in_frame(local: frozenset[str], instruction: Instruction) -> bool:
     return address is not None and isinstance(address.base, Symbol) and address.base.name in local
 
 
+def elements(operand: Operand) -> tuple[Operand, ...]:
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
 def _operands(instruction: Instruction) -> tuple[str, ...]:
     return tuple(n for each in instruction.operands[destination_count(instruction) :] for n in registers_of(each))
 
@@ -58,12 +63,12 @@ def _sources(instruction: Instruction) -> tuple[str, ...]:
 
 
 def suspects(instructions: tuple[Instruction, ...], local: frozenset[str]) -> frozenset[str]:
-    """Registers that can hold a value that was decoded from a response. `local` names variables of the frame."""
+    """Registers that can hold a value that may be undefined. `local` names variables of the frame."""
     found: set[str] = set()
     frame = False
     for each in instructions:
-        if decodes_response(each):
-            found.update(registers_of(each.operands[0]))
+        if gives_undefined(each):
+            found.update(n for one in each.operands[: destination_count(each)] for n in registers_of(one))
     changed = bool(found)
     while changed:
         before = (len(found), frame)
@@ -91,6 +96,7 @@ class Follower:
         self.local = frozenset(program.local)
         self.marks: dict[str, str] = {}  # register -> text of its marks
         self.pending: dict[str, str] = {}
+        self.then = ""  # a line that follows those of the instruction
 
     def mark(self, name: str) -> str:
         """Text of the marks of a register."""
@@ -102,7 +108,7 @@ class Follower:
             found = "NONE"
             if slot is not None:
                 found = self.emitter.fresh()
-                self.emitter.emit(f"{found} = M.failed.of({slot}, s)")
+                self.emitter.emit(f"{found} = M.undefined.of({slot}, s)")
             self.marks[name] = found
         return found
 
@@ -117,8 +123,13 @@ class Follower:
         self.pending = {}
         if instruction.opcode in _NO_EFFECT or decodes_response(instruction):
             return
+        if gives_undefined(instruction):  # a load of tensor memory uses its address
+            self._use(index, self.any_of(_sources(instruction)), self.emitter.lanes(instruction))
+            return
         if _in_frame(self.local, instruction):
             self._frame(index, instruction)
+        elif instruction.opcode == "st" and {"shared", "shared::cta"} & set(instruction.qualifiers):
+            self._shared_store(index, instruction)
         elif only_computes(instruction):
             self._result(instruction, self._computed(instruction))
         else:
@@ -128,12 +139,45 @@ class Follower:
                 self._use(index, self.any_of(_operands(instruction)), self.emitter.lanes(instruction))
             self._result(instruction, "NONE")
 
+    def _shared_store(self, index: int, instruction: Instruction) -> None:
+        """An undefined value that goes to shared memory leaves its bytes as if nobody had written them."""
+        address, source = instruction.operands[:2]
+        assert isinstance(address, Address)
+        guard = (instruction.guard.name,) if instruction.guard is not None else ()
+        self._use(index, self.any_of((*registers_of(address), *guard)), self.emitter.lanes(instruction))
+        marks = [self.any_of(registers_of(each)) for each in elements(source)]
+        if all(each == "NONE" for each in marks):
+            return
+        access = access_of(self.emitter, index, instruction)
+        constant = self.program.constant(access, "access", index)
+        place = self.emitter.fresh()
+        self.emitter.emit(f"{place} = {address_text(self.emitter, access, address)}")
+        lanes = self.emitter.lanes(instruction)
+        self.then = f"M.undefined.store_shared(g, {index}, {constant}, {place}, [{', '.join(marks)}], {lanes})"
+
     def after(self, index: int, instruction: Instruction) -> None:
+        if self.then:
+            self.emitter.emit(self.then)
+            self.then = ""
         if decodes_response(instruction):
             text = self.emitter.fresh()
-            self.emitter.emit(f"{text} = M.failed.decode(g, {index}, {self.emitter.failed})")
+            self.emitter.emit(f"{text} = M.undefined.came(g, {index}, {self.emitter.undefined})")
             self._result(instruction, text)
+        elif gives_undefined(instruction):
+            self._loaded(index, instruction)
         self.marks.update(self.pending)
+
+    def _loaded(self, index: int, instruction: Instruction) -> None:
+        """The marks of `tcgen05.ld`, of each register its own; what `.red` makes of them has them all."""
+        names = [registers_of(each) for each in elements(instruction.operands[0])]
+        made = [self.emitter.fresh() for _ in names]
+        self.emitter.emit(
+            f"{', '.join(made)}, = M.undefined.came_each(g, {index}, {self.emitter.undefined}, {len(made)})"
+        )
+        for registers, text in zip(names, made, strict=True):
+            self.pending.update(dict.fromkeys(registers, text))
+        if destination_count(instruction) > 1:
+            self.pending.update(dict.fromkeys(registers_of(instruction.operands[1]), f"({' | '.join(made)})"))
 
     def finish(self, block: Block) -> None:
         """The end of the block: what its terminator uses, and the marks that outlive it."""
@@ -143,17 +187,17 @@ class Follower:
             self._use(block.end, self.any_of(_sources(end)), "m")
         for name in block.stored:
             if name in self.suspects:
-                emitter.emit(f"M.failed.keep({self.program.slots[name]}, s, m, {self.mark(name)})")
+                emitter.emit(f"M.undefined.keep({self.program.slots[name]}, s, m, {self.mark(name)})")
         for each in end.operands[: destination_count(end)] if end is not None and block.kind == "wait" else ():
             for name in registers_of(each):
                 if name in self.suspects and name in self.program.slots:
-                    emitter.emit(f"M.failed.keep({self.program.slots[name]}, s, m, NONE)")
+                    emitter.emit(f"M.undefined.keep({self.program.slots[name]}, s, m, NONE)")
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _use(self, index: int, text: str, lanes: str) -> None:
         if text != "NONE":
-            self.emitter.emit(f"M.failed.use(g, {index}, {text}, {lanes})")
+            self.emitter.emit(f"M.undefined.use(g, {index}, {text}, {lanes})")
 
     def _result(self, instruction: Instruction, text: str) -> None:
         """The marks of everything that an instruction writes; under a guard those of the lanes that it lets through."""
@@ -180,7 +224,7 @@ class Follower:
         if special is not None:
             return special(instruction, sources, texts)
         if opcode in _OF_ALL_LANES:
-            return f"M.failed.anywhere({' | '.join(texts)}, {self.emitter.lanes(instruction)})"
+            return f"M.undefined.anywhere({' | '.join(texts)}, {self.emitter.lanes(instruction)})"
         if opcode in ("and", "or", "mul", "mul24", "mad") and len(sources) >= 2:
             return self._absorbed(instruction, sources, texts)
         return f"({' | '.join(texts)})"
@@ -220,7 +264,7 @@ class Follower:
     def _shuffle(self, instruction: Instruction, sources: tuple[Operand, ...], texts: list[str]) -> str:
         mode = next(each for each in instruction.qualifiers if each in ("up", "down", "bfly", "idx"))
         by, control = (self._value(each, "b32") for each in sources[1:3])
-        return f"(M.failed.shuffled({mode!r}, {texts[0]}, {by}, {control}) | {texts[1]})"
+        return f"(M.undefined.shuffled({mode!r}, {texts[0]}, {by}, {control}) | {texts[1]})"
 
     def _frame(self, index: int, instruction: Instruction) -> None:
         emitter = self.emitter
@@ -231,8 +275,8 @@ class Follower:
         place = address_text(emitter, access, address)
         if instruction.opcode == "st":
             mark = self.any_of(registers_of(instruction.operands[1]))
-            emitter.emit(f"M.failed.store_local(g, {place}, {access.size}, {mark}, {lanes})")
+            emitter.emit(f"M.undefined.store_local(g, {place}, {access.size}, {mark}, {lanes})")
         else:
             text = emitter.fresh()
-            emitter.emit(f"{text} = M.failed.load_local(g, {place}, {access.size}, {lanes})")
+            emitter.emit(f"{text} = M.undefined.load_local(g, {place}, {access.size}, {lanes})")
             self._result(instruction, text)

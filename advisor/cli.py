@@ -97,7 +97,11 @@ Output = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Experiment = Annotated[
     str | None,
-    typer.Option("--experiment", metavar="NAME", help="ab: the choice against its best alternative, interleaved."),
+    typer.Option(
+        "--experiment",
+        metavar="NAME",
+        help="ab: the choice against its best rival; schedule: all schedules while other work holds SMs.",
+    ),
 ]
 Keep = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ own. Imports `records`, the pages of `errors` and the blocks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor import errors
@@ -415,6 +415,11 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         yield Paragraph(f"Hypothesis: {experiment.hypothesis}")
         yield Code(experiment.command.replace("BUNDLE", f"generated/{plan.problem.get('name', 'problem')}"), "sh")
         yield Bullets((f"confirmed if {experiment.confirms_if}", f"refuted if {experiment.refutes_if}"))
+        yield Paragraph(
+            "What the schedules make of a GPU that other work shares has an experiment of its own: SMs are held while "
+            "each schedule runs the same tiles, and the simulation says first what will come out."
+        )
+        yield Code(f"advisor validate generated/{plan.problem.get('name', 'problem')} --experiment schedule", "sh")
     else:
         yield Paragraph("There is no choice to test, so no experiment could prove it wrong.")
     if plan.alternatives:
@@ -446,8 +451,17 @@ def _cases(evidence: Evidence) -> Iterator[Block]:
             )
         )
     if evidence.experiment:
-        rows = tuple((words(name), _value(value)) for name, value in evidence.experiment.items())
-        yield Table(("experiment", "result"), rows)
+        plain = {name: value for name, value in evidence.experiment.items() if name != "rows"}
+        yield Table(("experiment", "result"), tuple((words(name), _value(value)) for name, value in plain.items()))
+        yield from _measured_rows(evidence.experiment.get("rows") or [])
+
+
+def _measured_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    """An experiment of many measurements, each beside its prediction."""
+    if rows:
+        names = tuple(rows[0])
+        cells = tuple(tuple(row[name] for name in names) for row in rows)
+        yield Table(tuple(words(name) for name in names), cells, "predicted and measured")
 
 
 def _case_row(case: CaseResult) -> tuple[Cell, ...]:

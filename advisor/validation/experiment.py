@@ -18,12 +18,12 @@ _CONFIDENCE = 0.95
 
 
 def check_experiment(name: str | None) -> None:
-    """Raises InputError EXPERIMENT_UNKNOWN for an experiment that is not None or `ab`."""
-    if name not in (None, "ab"):
+    """Raises InputError EXPERIMENT_UNKNOWN for an experiment that is not None, `ab` or `schedule`."""
+    if name not in (None, "ab", "schedule"):
         raise InputError(
             "EXPERIMENT_UNKNOWN",
             f"unknown experiment {name!r}",
-            fix="use ab: the choice against its best alternative",
+            fix="use ab (the choice against its best rival) or schedule (all schedules while other work holds SMs)",
             numbers={"experiment": name},
         )
 

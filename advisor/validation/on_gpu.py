@@ -4,7 +4,8 @@ What runs, in this order:
   rungs       every case of the kind on every rung of the ladder that the device loads, a process each; then its time
   variants    the choice under other schedules, on the cases about scheduling: the same bits as the choice
   twins       every run's traced twin on the same cases: every tile and slice computed exactly once
-  experiment  with `experiment="ab"`: the choice against its best alternative, sample by sample in turn
+  experiment  with `experiment="ab"`: the choice against its best alternative, sample by sample in turn; with
+              `"schedule"`: every schedule on tiles that only take time, while other work holds SMs
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from advisor.validation.driver import MAX_STOPS, Driver, Task, verdict_of
 from advisor.validation.experiment import judge
 from advisor.validation.gates import compiled_rows, extra_rows, with_ran
 from advisor.validation.gpu import CaseOutcome, KernelFacts, Setup
+from advisor.validation.schedule import experiment as schedule_experiment
+from advisor.validation.schedule import schedule_images
 from advisor.validation.workers import Workers, WorkerStopped
 
 GPU_BACKEND = "advisor.validation.gpu:GpuBackend"
@@ -65,6 +68,9 @@ class OnGpu(Driver):
             workers.setup = replace(setup, residency=residency)
             self._run_rows(workers, assembly)
             found = self._experiment(workers, assembly, rival, why_not) if experiment == "ab" else None
+        if experiment == "schedule":
+            self.progress("experiment: schedules while other work holds SMs", self.done, self.total)
+            found = schedule_experiment(self.device.info.index, self.profile, schedule_images)
         if assembly.missing:
             self.results.append(self.not_run_row("other_schedules_and_twins", assembly.missing))
         return self._evidence(assembly, found)

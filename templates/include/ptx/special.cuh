@@ -12,4 +12,11 @@ __device__ __forceinline__ u32 smid() {
     return id;
 }
 
+// Nanoseconds of a clock that all SMs share, in steps of the machine's own (32 ns on Hopper).
+__device__ __forceinline__ u64 globaltimer() {
+    u64 time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
+    return time;
+}
+
 }  // namespace ptx

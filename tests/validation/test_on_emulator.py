@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.bundle import BuildUnit, Bundle, read_bundle, units, write_build, write_bundle
+from advisor.bundle import BuildUnit, Bundle, read_build, read_bundle, units, write_build, write_bundle
 from advisor.codegen.render import render_bundle
 from advisor.errors import ToolError, registry
 from advisor.kinds import workload
@@ -246,6 +246,47 @@ def test_a_rung_of_which_no_cluster_is_resident_did_not_run_and_is_no_failure(im
 
 def test_every_report_of_the_emulator_has_a_verdict() -> None:
     assert {code for code in VERDICTS if code not in registry()} == set()
+
+
+# --- two kernels in a row ---------------------------------------------------------------------------------------------
+
+SPLIT = """\
+kind: gemm
+m: 100
+n: 37
+k: 504
+dtype: bf16
+d: {ld: 40}
+target: h200
+overrides: {tile: [64, 16, 64], schedule: static, cluster: [1, 1, 1], split_k: 3}
+"""
+
+
+@pytest.mark.slow
+def test_a_sequence_runs_on_what_its_first_kernel_left(tmp_path: Path) -> None:
+    from advisor.workflow import generate
+
+    (tmp_path / "split.yaml").write_text(SPLIT)
+    bundle = generate(tmp_path / "split.yaml", output=tmp_path / "out").bundle
+    assert bundle is not None
+    rows = {(row["kernel_id"], row["target"]): row for row in read_build(bundle) or ()}
+    cases = ("own_shape_cut", "k_zero", "k_one_slice", "tile_minus_one")
+    evidence = emulated(bundle, cases)
+    for name in cases:
+        result = of(evidence, "sm90_static_s3", name)
+        assert (result.verdict, result.checks["written_once"]) == ("correct", True), result.detail
+    assert gate(evidence, "sm90_static_s3_reduce", "sm_90a").result == "pass"
+    # Without the first kernel's stores the second one reads what nobody has written.
+    images = {
+        key: image_of(bundle.image(*key).with_suffix(".ptx").read_text(), row["registers"]) for key, row in rows.items()
+    }
+    main = ("sm90_static_s3_main", "sm_90a")
+    text = re.sub(r"st\.global\.v?\d?\.?f32[^;]*;", "", images[main].ptx)
+    assert text != images[main].ptx
+    write_build(bundle, {**images, main: image_of(text, images[main].registers)})
+    result = of(emulated(bundle, ("k_one_slice",)), "sm90_static_s3", "k_one_slice")
+    assert (result.verdict, result.runs[0].code) == ("protocol", "EMU_UNINITIALISED")
+    assert "sm90_static_s3_reduce:" in result.detail
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

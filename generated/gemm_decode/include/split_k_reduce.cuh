@@ -32,6 +32,7 @@ __device__ __forceinline__ void split_k_reduce(const float* partials, u32 m, u32
     const i64 ld = partials_ld(kNMajor ? n : m);
     const u32 quads = static_cast<u32>(ld / 4);
     const u32 outer = kNMajor ? m : n;
+    const u32 extent = kNMajor ? n : m;
     const u64 total = static_cast<u64>(quads) * outer * batch;
     const u64 step = static_cast<u64>(gridDim.x) * blockDim.x;
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < total; at += step) {
@@ -43,7 +44,16 @@ __device__ __forceinline__ void split_k_reduce(const float* partials, u32 m, u32
         Quad sum = {};
 #pragma unroll
         for (u32 slice = 0; slice < kSlices; ++slice) {
-            const Quad part = *reinterpret_cast<const Quad*>(source + static_cast<i64>(slice) * outer * ld);
+            const float* from = source + static_cast<i64>(slice) * outer * ld;
+            Quad part = {};
+            if (inner + 4 <= extent) {
+                part = *reinterpret_cast<const Quad*>(from);
+            } else {  // nobody has written what lies behind the last element of a line
+#pragma unroll
+                for (u32 i = 0; i < 3; ++i) {
+                    if (inner + i < extent) part.value[i] = from[i];
+                }
+            }
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) sum.value[i] += part.value[i];
         }

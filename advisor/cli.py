@@ -390,6 +390,7 @@ def _generated_document(generated: workflow.Generated) -> dict[str, Any]:
             "spill_bytes": image.spill_bytes,
             "kernel_hash": image.kernel_hash,
             "cubin_sha256": image.cubin_sha256,
+            "sass": dict(image.sass),
             "compiler": image.compiler,
             "cached": image.cached,
         }

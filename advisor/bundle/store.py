@@ -115,6 +115,8 @@ class CompiledImage(Protocol):
     def kernel_hash(self) -> str: ...
     @property
     def compiler(self) -> str: ...
+    @property
+    def sass(self) -> Mapping[str, int]: ...
 
 
 class BuildRow(Record):
@@ -133,6 +135,7 @@ class BuildRow(Record):
     stack_bytes: int
     ptx_sha256: str
     cubin_sha256: str
+    sass: dict[str, int]  # counts of the machine code: MMAs, copies, requests, the main loop; empty: not disassembled
 
 
 class BuildFile(Record):
@@ -694,6 +697,7 @@ def _build_row(kernel_id: str, target: str, path: str, image: CompiledImage) -> 
         stack_bytes=image.stack_bytes,
         ptx_sha256=image.ptx_sha256,
         cubin_sha256=image.cubin_sha256,
+        sass=dict(image.sass),
     )
 
 

@@ -300,7 +300,7 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
     compiled = tuple(_compiled_row(row) for row in evidence.gates if row.facts("compiled"))
     if compiled:
         yield Table(
-            ("kernel", "image", "compiler", "registers", "static SMEM bytes", "spill bytes"),
+            ("kernel", "image", "compiler", "registers", "static SMEM bytes", "spill bytes", "main loop instructions"),
             compiled,
             "What was compiled",
         )
@@ -336,7 +336,8 @@ def _emulated_row(row: KernelEvidence) -> tuple[Cell, ...]:
 def _compiled_row(row: KernelEvidence) -> tuple[Cell, ...]:
     facts = row.facts("compiled")
     names = ("compiler", "registers", "static_smem_bytes", "spill_bytes")
-    return (row.kernel_id, row.image, *(facts.get(name) for name in names))
+    loop = (facts.get("sass") or {}).get("main_loop_instructions")
+    return (row.kernel_id, row.image, *(facts.get(name) for name in names), loop)
 
 
 # --- 3. the nine steps --------------------------------------------------------------------------------------------

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
+from advisor.errors import ToolError
 from advisor.records.launch import Kernel
 from advisor.records.plan import Finding
 from advisor.toolchain.cache import SCHEMA, Cache, DamagedEntry, default_root
 from advisor.toolchain.nvrtc import Image, compile_image, compiler_version
+from advisor.toolchain.sass import sass_facts
 from advisor.toolchain.unit import Compiled, EntryResources, Unit, cache_key, kernel_hash, sha256
 
 
@@ -128,11 +130,22 @@ def _compiled(unit: Unit, image: Image) -> Compiled:
         target=unit.target,
         entries=image.entries,
         warnings=image.warnings,
+        sass=_machine_code(image.cubin),
     )
 
 
+def _machine_code(cubin: bytes) -> dict[str, int]:
+    """The facts of the image's machine code; empty where there is no disassembler, which nothing else needs."""
+    try:
+        return sass_facts(cubin).summary()
+    except ToolError as error:
+        if error.code == "DISASSEMBLER_MISSING":
+            return {}
+        raise
+
+
 _STORED = (
-    *("registers", "static_smem_bytes", "spill_bytes", "stack_bytes", "log", "warnings"),
+    *("registers", "static_smem_bytes", "spill_bytes", "stack_bytes", "log", "warnings", "sass"),
     *("ptx_sha256", "cubin_sha256", "kernel_hash", "compiler", "target"),
 )
 

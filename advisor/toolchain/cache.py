@@ -25,7 +25,7 @@ from typing import Any
 
 from advisor.toolchain.unit import sha256
 
-SCHEMA = 1
+SCHEMA = 2
 ABANDONED_AFTER_S = 3600.0
 """No compilation takes an hour: an older staging folder has lost its writer."""
 

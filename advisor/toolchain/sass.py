@@ -1,4 +1,4 @@
-"""What a cubin's machine code consists of: counts of instructions by mnemonic, per entry.
+"""What a cubin's machine code consists of: counts of instructions by mnemonic, per entry, and its main loop.
 
 Imports only `errors`. nvdisasm comes from its wheel; it needs no GPU.
 """
@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +20,10 @@ from advisor.errors import ToolError
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+\{?\s*(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*)")
+_LABEL = re.compile(r"^\s*(\.L_[\w.]+):")
+_TARGET = re.compile(r"\bBRA\b[^;]*`\((\.L_[\w.]+)\)")
 _TIMEOUT_S = 120
+_MMA = ("UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA", "HGMMA", "QGMMA", "HMMA", "QMMA", "IMMA", "OMMA")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,9 @@ class SassFacts:
     """
 
     functions: Mapping[str, Mapping[str, int]]
+    loops: Mapping[str, int] = field(default_factory=dict)
+    """Function name -> instructions of the innermost loop that issues matrix products, from its head to the branch
+    back; what waits out of line is not in it. Functions without such a loop are left out."""
 
     def count(self, pattern: str, function: str | None = None) -> int:
         """Instructions that match, in one function or in all of them."""
@@ -56,6 +62,11 @@ class SassFacts:
         return sum(self.count(each) for each in ("UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA"))
 
     @property
+    def pair_mma(self) -> int:
+        """tcgen05 MMAs that two CTAs share."""
+        return sum(self.count(f"{each}.2CTA") for each in ("UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA"))
+
+    @property
     def tma_loads(self) -> int:
         return self.count("UTMALDG")
 
@@ -78,6 +89,10 @@ class SassFacts:
             "wgmma": self.wgmma,
             "mma_sync": self.mma_sync,
             "tcgen05_mma": self.tcgen05_mma,
+            "tcgen05_pair_mma": self.pair_mma,
+            "tensor_memory_loads": self.count("LDTM"),
+            "work_requests": self.count("UGETNEXTWORKID"),
+            "work_requests_multicast": self.count("UGETNEXTWORKID.BROADCAST"),
             "tma_loads": self.tma_loads,
             "tma_multicast_loads": self.tma_multicast_loads,
             "tma_stores": self.tma_stores,
@@ -86,6 +101,7 @@ class SassFacts:
             "register_reallocations": self.count("USETMAXREG"),
             "cluster_barriers": self.count("UCGABAR_ARV"),
             "local_memory": self.local_memory,
+            "main_loop_instructions": max(self.loops.values(), default=0),
             "instructions": sum(sum(each.values()) for each in self.functions.values()),
         }
         return {name: count for name, count in rows.items() if count}
@@ -115,14 +131,42 @@ def disassemble(cubin: bytes) -> str:
 
 def parse_sass(text: str) -> SassFacts:
     """Counts in a listing of nvdisasm. The padding after a function's last branch counts as its NOPs."""
-    functions: dict[str, Counter[str]] = {}
-    current: Counter[str] | None = None
+    listings: dict[str, _Listing] = {}
+    current: _Listing | None = None
     for line in text.splitlines():
         if section := _SECTION.match(line):
-            current = functions.setdefault(section[1], Counter())
-        elif current is not None and (instruction := _INSTRUCTION.search(line)):
-            current[instruction[1]] += 1
-    return SassFacts({name: dict(sorted(counts.items())) for name, counts in functions.items()})
+            current = listings.setdefault(section[1], _Listing())
+        elif current is not None:
+            current.read(line)
+    loops = {name: each.main_loop() for name, each in listings.items()}
+    return SassFacts(
+        {name: dict(sorted(Counter(each.mnemonics).items())) for name, each in listings.items()},
+        {name: count for name, count in loops.items() if count},
+    )
+
+
+@dataclass(slots=True)
+class _Listing:
+    """One function, line by line."""
+
+    mnemonics: list[str] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)  # number of the instruction behind it
+    back: list[tuple[int, int]] = field(default_factory=list)  # loops: first and last instruction
+
+    def read(self, line: str) -> None:
+        if label := _LABEL.match(line):
+            self.labels[label[1]] = len(self.mnemonics)
+        elif instruction := _INSTRUCTION.search(line):
+            target = _TARGET.search(line)
+            if target is not None and target[1] in self.labels:
+                self.back.append((self.labels[target[1]], len(self.mnemonics)))
+            self.mnemonics.append(instruction[1])
+
+    def main_loop(self) -> int:
+        """Instructions of the shortest loop with a matrix product; 0 without one."""
+        products = [i for i, each in enumerate(self.mnemonics) if each.split(".")[0] in _MMA]
+        lengths = [last - first + 1 for first, last in self.back if any(first <= at <= last for at in products)]
+        return min(lengths, default=0)
 
 
 @lru_cache(maxsize=1)

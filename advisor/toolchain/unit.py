@@ -86,6 +86,8 @@ class Compiled:
     entries: Mapping[str, EntryResources] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # lines of the log that warn: serialised wgmma, an unused variable
     findings: tuple[Finding, ...] = ()
+    sass: Mapping[str, int] = field(default_factory=dict)
+    """Facts of the machine code (`SassFacts.summary`); empty where no disassembler is installed."""
 
 
 def sha256(data: str | bytes) -> str:

@@ -221,4 +221,5 @@ def built_facts(image: CompiledImage) -> dict[str, Any]:
         "stack_bytes": image.stack_bytes,
         "ptx_sha256": image.ptx_sha256,
         "cubin_sha256": image.cubin_sha256,
+        "sass": dict(image.sass),
     }

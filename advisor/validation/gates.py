@@ -23,6 +23,7 @@ _COMPILED = (
     "stack_bytes",
     "ptx_sha256",
     "cubin_sha256",
+    "sass",
 )
 
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class FakeImage:
     cubin_sha256: str = store._sha256(b"\x7fELF")
     kernel_hash: str = "k"
     compiler: str = "fake 1.0"
+    sass: Mapping[str, int] = field(default_factory=lambda: {"main_loop_instructions": 50})
 
 
 def _images(rendered: RenderedBundle) -> dict[tuple[str, str], FakeImage]:

@@ -61,6 +61,7 @@ def check(p: GemmProblem, c: Candidate, *, sass: bool = True, target: str = "sm_
 def check_sass(p: GemmProblem, c: Candidate, kernel: Kernel, compiled: Compiled, label: str) -> None:
     facts = sass_facts(compiled.cubin)
     assert facts.local_memory == 0, label
+    assert compiled.sass == facts.summary(), label
     if kernel.entry != sm100.ENTRY:
         return
     x, y, z = c.cluster
@@ -70,6 +71,7 @@ def check_sass(p: GemmProblem, c: Candidate, kernel: Kernel, compiled: Compiled,
     assert facts.count(f"{mma}.2CTA") == (4 if pair else 0), label
     assert facts.has("UTCBAR.2CTA") == pair, label
     assert facts.has("LDTM"), label
+    assert 0 < facts.loops[kernel.entry] < 120, label  # four MMAs, a wait, a commit
     assert facts.has("UTMALDG.2CTA") == pair, label
     assert facts.has("UTMALDG.MULTICAST") == (x > c.work.mma_ctas or y > 1), label
     assert facts.has("UTMASTG") == any(each.name == "map_d" for each in kernel.params), label

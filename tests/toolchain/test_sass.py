@@ -37,6 +37,33 @@ def test_instructions_are_counted_per_function():
     assert facts.summary()["instructions"] == 7
 
 
+LOOPS = """
+\t.section\t.text.gemm,"ax",@progbits
+.text.gemm:
+.L_x_0:
+        /*0000*/                   NOP ;
+.L_x_1:
+        /*0010*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [R7+URZ], R4 ;
+        /*0020*/              @!P1 BRA `(.L_x_2) ;
+.L_x_3:
+        /*0030*/                   UTCHMMA.2CTA gdesc[UR26], gdesc[UR4], tmem[UR25], tmem[UR32], idesc[UR33], UP0 ;
+        /*0040*/               @P2 BRA `(.L_x_1) ;
+        /*0050*/              @!P3 BRA `(.L_x_0) ;
+        /*0060*/                   EXIT ;
+.L_x_2:
+        /*0070*/                   NANOSLEEP 0x20 ;
+        /*0080*/                   BRA `(.L_x_2) ;
+"""
+
+
+def test_the_main_loop_is_the_shortest_that_multiplies():
+    facts = parse_sass(LOOPS)
+    assert facts.loops == {"gemm": 4}
+    assert facts.pair_mma == 1
+    assert facts.summary()["main_loop_instructions"] == 4
+    assert parse_sass(LISTING).loops == {}
+
+
 def test_a_pattern_matches_modifiers_in_any_order_and_never_a_longer_opcode():
     facts = SassFacts({"k": {"UTMALDG.3D.MULTICAST.2CTA": 2, "UTMALDGX": 5}})
     assert facts.count("UTMALDG.2CTA.MULTICAST") == 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ class FakeImage:
     cubin_sha256: str = "7f0d3463e58fc18af5bd25b8c63d0f1be64fe5a2e5f7c1ea28bd3f9e73d18b95"
     compiler: str = "none"
     cached: bool = False
+    sass: Mapping[str, int] = field(default_factory=dict)
 
 
 def build(rows: list[BuildUnit]) -> list[Any]:

@@ -89,7 +89,8 @@ class Tcgen05:
                 if any(self.memory.order.uninitialised(shadow, each) for each in regions):
                     blank = np.zeros(result.shape, bool) if blank is None else blank
                     holes = [
-                        np.where(shadow.writes[each.index][0] == 0, ~np.uint32(0), np.uint32(0)) for each in regions
+                        np.where(self.memory.order.blank(shadow, each)[0], ~np.uint32(0), np.uint32(0))
+                        for each in regions
                     ]
                     joined = holes[0] if len(holes) == 1 else np.concatenate(holes, axis=1)
                     blank[:, index] = to_registers(fragment, joined) != 0

@@ -190,12 +190,14 @@ class Allocator:
         if not places:
             return False
         first = min(places)
+        rows = [int(self.machine.order_row[each.row]) for each in together]
+        shadows = [self.memory.shadow(each.cta) for each in together]
+        self.memory.order.allocated(shadows, all_lanes(first, columns), rows, together[0].site)
         for request, memory in zip(together, memories, strict=True):
             cta = request.cta
             memory.owner[first : first + columns] = cta.number
             cta.allocations[first] = columns
             cta.last_columns = columns
-            self.memory.order.clear(self.memory.shadow(cta), all_lanes(first, columns))
             self._tell(request, first)
         return True
 

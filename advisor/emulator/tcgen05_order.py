@@ -22,11 +22,11 @@ from typing import Literal, NoReturn
 import numpy as np
 
 from advisor.emulator.clocks import Channel, Ints, View
-from advisor.emulator.happens_before import AsyncOperation, Order
+from advisor.emulator.happens_before import AsyncOperation, Flags, Order
 from advisor.emulator.report import Event, Who
 from advisor.emulator.tmem import SHAPE, Array, Region
 
-What = Literal["mma", "cp", "shift", "ld", "st"]
+What = Literal["alloc", "mma", "cp", "shift", "ld", "st"]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +43,7 @@ class Operation:
     number: int = 0  # of the commit of its pipe that covers it
     done: int = 0  # ld, st: the clock of its warp at the wait
     released: int = 0  # the clock of its warp at the first fence::before_thread_sync that covers it
+    partner: tuple[int, int] | None = None  # alloc of a pair: row and clock of the other warp, who knows as much
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +57,8 @@ class Pipe:
 
 @dataclass(slots=True)
 class Shadow:
-    """Who has touched each word of one SM's tensor memory: numbers of operations, and of sets of readers."""
+    """Who has touched each word of one SM's tensor memory: numbers of operations, and of sets of readers. A word that
+    was allocated and never written has minus the number of the allocation."""
 
     writes: Ints = field(default_factory=lambda: np.zeros(SHAPE, np.int32))
     reads: Ints = field(default_factory=lambda: np.zeros(SHAPE, np.int32))
@@ -131,7 +133,7 @@ class TmemOrder:
         """Raises KernelFault EMU_TMEM_BEFORE_COMMIT, EMU_TMEM_NOT_WAITED, EMU_TMEM_RACE or EMU_TCGEN05_FENCE."""
         writes, reads = shadow.writes[region.index], shadow.reads[region.index]
         for number in _distinct(writes):
-            self._check(number, operation, region, earlier="written")
+            self._check(abs(number), operation, region, earlier="written" if number > 0 else "allocated")
         held = _distinct(reads)
         if write:
             for number in {each for name in held for each in self.sets[name]}:
@@ -147,7 +149,7 @@ class TmemOrder:
 
     def freed(self, shadow: Shadow, region: Region, row: int, pc: int) -> None:
         """Columns are given back: everything in them is over. Raises EMU_TMEM_FREED_EARLY."""
-        numbers = set(_distinct(shadow.writes[region.index]))
+        numbers = {abs(each) for each in _distinct(shadow.writes[region.index])}
         for name in _distinct(shadow.reads[region.index]):
             numbers.update(self.sets[name])
         for number in sorted(numbers):
@@ -165,13 +167,25 @@ class TmemOrder:
                     "freeing warp at a barrier",
                 )
 
-    def clear(self, shadow: Shadow, region: Region) -> None:
-        """Columns are allocated: nothing in them has a value."""
-        shadow.writes[region.index] = 0
-        shadow.reads[region.index] = 0
+    def allocated(self, shadows: list[Shadow], region: Region, rows: list[int], pc: int) -> None:
+        """Columns are allocated, in both CTAs of a pair by a warp of each: nothing in them has a value, and whoever
+        touches them comes after the allocation. It is a synchronous instruction, so that no fence belongs to it."""
+        clocks = [(row, int(self.order.epoch[row])) for row in rows]
+        row, epoch = clocks[0]
+        made = Operation("alloc", row, None, pc, self.order.who(row), epoch, done=epoch)
+        made.partner = clocks[1] if len(clocks) > 1 else None
+        number = self._number(made)
+        for shadow in shadows:
+            shadow.writes[region.index] = -number
+            shadow.reads[region.index] = 0
+
+    def blank(self, shadow: Shadow, region: Region) -> Flags:
+        """Which words nobody has written since their allocation, shaped as the region."""
+        found: Flags = shadow.writes[region.index] <= 0
+        return found
 
     def uninitialised(self, shadow: Shadow, region: Region) -> bool:
-        return not shadow.writes[region.index].all()
+        return bool(self.blank(shadow, region).any())
 
     def knows(self, rows: Array, pipe: Pipe, number: int) -> bool:
         """Whether one of these warps has observed that the pipe's commit `number` is complete."""
@@ -213,9 +227,17 @@ class TmemOrder:
         """Whether it has completed and this row knows: None: it does not; False: only fences are missing."""
         if old.pipe is not None:
             return self._completed(old, row)
+        if old.what == "alloc":
+            return self._allocated(old, row)
         if not old.done:
             return None
         return True if old.row == row else self._sees(old.row, row, old.done, old.released)
+
+    def _allocated(self, old: Operation, row: int) -> bool | None:
+        for of, clock in ((old.row, old.done), *([old.partner] if old.partner else [])):
+            if of == row or self.order.now[View.STARTED, row, self.order.own[of]] >= clock:
+                return True
+        return None
 
     def _completed(self, old: Operation, row: int) -> bool | None:
         assert old.pipe is not None
@@ -242,7 +264,10 @@ class TmemOrder:
 
     def _fail(self, old: Operation, new: Operation, region: Region, earlier: str, *, fence: bool) -> NoReturn:
         where = f"{region} of tensor memory"
-        if fence:
+        if old.what == "alloc":
+            code, missing = "EMU_TMEM_UNALLOCATED", "nothing orders the allocation before it"
+            fix = "a barrier between tcgen05.alloc and the first use, whether the address is read or known"
+        elif fence:
             code = "EMU_TCGEN05_FENCE"
             missing = "they are ordered, but a tcgen05.fence is missing on the way"
             fix = "fence::after_thread_sync after the wait or the barrier"

@@ -74,6 +74,10 @@ FAULTS: dict[str, tuple[str, int, dict[str, str], dict[str, Any]]] = {
     "outside of the allocation": ("EMU_TMEM_UNALLOCATED", 1, {
         "load": f"add.u32 %lane0, %lane0, 64; {ONE} {WAIT_LD}"}, {"columns": 64},
     ),
+    "used in another warp with no barrier after the allocation": ("EMU_TMEM_UNALLOCATED", 1, {
+        "meet": "", "address": "mov.u32 %tm, 0; shl.b32 %r20, %warp, 21; or.b32 %lane0, %tm, %r20;",
+        "fill": f"{STORE} {WAIT_ST}"}, {},
+    ),
     "a number of columns that is no power of two": ("EMU_TMEM_ALLOC", 1, {}, {"columns": 48}),
     "more columns than there are": ("EMU_TMEM_ALLOC", 1, {}, {"columns": 1024}),
     "an allocation after the permit was given up": ("EMU_TMEM_ALLOC", 1, {

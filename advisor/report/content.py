@@ -295,7 +295,7 @@ def _gates(evidence: Evidence) -> Iterator[Block]:
     if failed:
         yield Bullets(tuple(f"{row.kernel_id} for {row.image} failed at {g.gate}: {g.reason}" for row, g in failed))
     if emulated:
-        columns = ("kernel", "image", "device", "cases", "correct", "runs", "same PTX as")
+        columns = ("kernel", "image", "device", "correct", "runs", "PTX as of")
         yield Table(columns, tuple(_emulated_row(row) for row in evidence.gates if row.facts("emulated")), "Emulated")
     compiled = tuple(_compiled_row(row) for row in evidence.gates if row.facts("compiled"))
     if compiled:
@@ -328,9 +328,15 @@ def _emulated_text(emulated: list[dict[str, Any]]) -> str:
 
 def _emulated_row(row: KernelEvidence) -> tuple[Cell, ...]:
     facts = row.facts("emulated")
-    groups = f"{facts['profile']}, SM groups {' + '.join(map(str, facts['sm_groups']))}"
-    counts = (facts["cases"], facts["correct"], facts["runs"])
-    return (row.kernel_id, row.image, groups, *counts, facts.get("ptx_of"))
+    device = f"{facts['profile']}, {' + '.join(map(str, facts['sm_groups']))} SMs"
+    return (
+        row.kernel_id,
+        row.image,
+        device,
+        f"{facts['correct']} of {facts['cases']}",
+        facts["runs"],
+        facts.get("ptx_of"),
+    )
 
 
 def _compiled_row(row: KernelEvidence) -> tuple[Cell, ...]:
@@ -440,10 +446,10 @@ def _cases(evidence: Evidence) -> Iterator[Block]:
     counts = Counter(case.verdict for case in evidence.cases)
     summary = ", ".join(f"{count} {words(verdict)}" for verdict, count in sorted(counts.items()))
     yield Paragraph(f"{len(evidence.cases)} cases: {summary}.")
-    yield Table(
-        ("case", "kernel", "on", "verdict", "launches", "worst error / bound", "us", "of the library"),
-        tuple(_case_row(case) for case in evidence.cases),
-    )
+    for device, caption in (("cuda", "On a GPU"), ("emulator", "In the emulator")):
+        cases = [case for case in evidence.cases if case.device == device]
+        if cases:
+            yield _cases_table(cases, caption)
     bad = [case for case in evidence.cases if case.verdict not in ("correct", "not_run")]
     if bad:
         yield Bullets(
@@ -465,15 +471,25 @@ def _measured_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
         yield Table(tuple(words(name) for name in names), cells, "predicted and measured")
 
 
-def _case_row(case: CaseResult) -> tuple[Cell, ...]:
+def _cases_table(cases: list[CaseResult], caption: str) -> Table:
+    """Times have columns where there are some."""
+    timed = any(case.timing is not None for case in cases)
+    columns = ("case", "kernel", "image", "verdict", "launches", "worst error / bound")
+    rows = tuple(_case_row(case, timed) for case in cases)
+    return Table((*columns, "us", "of the library") if timed else columns, rows, caption)
+
+
+def _case_row(case: CaseResult, timed: bool) -> tuple[Cell, ...]:
     worst = case.worst
     ratio: Cell = None
     if worst is not None:
         shown = worst.error if isinstance(worst.error, str) else f"{worst.error:.3g}"
         ratio = f"{shown} / {worst.bound:.3g}"
+    row = (case.name, case.kernel_id, case.image or None, words(case.verdict), case.launches, ratio)
+    if not timed:
+        return row
     timing = case.timing
-    time_us, share = (None, None) if timing is None else (timing.median_us, timing.ratio)
-    return (case.name, case.kernel_id, _where(case), words(case.verdict), case.launches, ratio, time_us, share)
+    return (*row, *((None, None) if timing is None else (timing.median_us, timing.ratio)))
 
 
 def _where(case: CaseResult) -> str:

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from advisor.records.evidence import Evidence
-from advisor.records.plan import Finding, Plan, Rejected
+from advisor.records.evidence import Evidence, GateResult
+from advisor.records.plan import PTXAS, Finding, Plan, Rejected
 from advisor.report import blocks, reached, render_html, render_report, short_blocks
 from advisor.report.blocks import Table, cell_text
 from advisor.report.terminal import print_blocks
@@ -140,6 +140,62 @@ def test_the_conclusion_of_a_validated_report_says_what_was_reached(plan: Plan, 
     planned = plan.model_copy(update={"conclusion": "Use it. Evidence: planned."})
     assert "**Use it. Evidence: planned.**" in render_report(planned)
     assert "**Use it. Evidence: ran on NVIDIA H200, driver 580.1.**" in render_report(planned, evidence)
+
+
+@pytest.fixture
+def emulated(evidence: Evidence) -> Evidence:
+    """The choice in the emulator alone."""
+    facts = {"emulator": "0.1.0", "profile": "h200_cut", "sm_groups": [6, 2], "cases": 19, "correct": 19, "runs": 67}
+    facts |= {"async_policies": ["eager", "lazy"], "clc_policies": [], "seeds": [0, 1, 7]}
+    row = evidence.gates[0]
+    gates = [
+        row.gates[0],
+        row.gates[1],
+        GateResult(gate="emulated", result="pass", facts=facts),
+        GateResult(gate="ran", result="not_run", reason="no GPU at hand"),
+    ]
+    shared = GateResult(gate="emulated", result="pass", facts={**facts, "ptx_of": "sm_90a"})
+    rows = [
+        row.model_copy(update={"gates": gates}),
+        row.model_copy(update={"image": "sm_90b", "gates": [*gates[:2], shared, gates[3]]}),
+    ]
+    case = evidence.cases[0].model_copy(update={"device": "emulator", "image": "sm_90a", "timing": None, "launches": 4})
+    changes = {"devices": ["emulator"], "chip": None, "not_run_reason": "no GPU at hand", "gates": rows}
+    return evidence.model_copy(update={**changes, "cases": [case], "verdict": "pass", "residency": []})
+
+
+def test_what_was_emulated_says_how_and_that_nothing_ran_on_a_gpu(plan: Plan, emulated: Evidence) -> None:
+    planned = plan.model_copy(update={"conclusion": "Use it. Evidence: planned.", "not_verified": [PTXAS]})
+    text = render_report(planned, emulated)
+    assert "**Use it. Evidence: emulated.**" in text
+    assert "asynchronous work landing eager, lazy; seeds 0, 1, 7." in text
+    assert "Cluster Launch Control" not in text.split("## 2.")[1].split("## 3.")[0]
+    assert "No kernel ran on a GPU: no GPU at hand" in text
+    assert "| sm90_static_2x1x1 | sm_90a | h200_cut, 6 + 2 SMs | 19 of 19 | 67 | - |" in text
+    assert "| sm90_static_2x1x1 | sm_90b | h200_cut, 6 + 2 SMs | 19 of 19 | 67 | sm_90a |" in text
+    assert "| problem | sm90_static_2x1x1 | sm_90a | correct | 4 | 0.001 / 0.004 |" in text
+    assert f"- {PTXAS}: sm90_static_2x1x1" in text
+    assert "sm90_static_2x1x1 for sm_90a, sm90_static_2x1x1 for sm_90b: not run, no GPU at hand" in text
+
+
+def test_ptxas_is_not_verified_until_the_kernel_ran(plan: Plan, evidence: Evidence) -> None:
+    plan = plan.model_copy(update={"not_verified": [PTXAS]})
+    assert f"- {PTXAS}\n" in render_report(plan)
+    shown = render_report(plan, evidence).split("## Not verified")[1]
+    ran = {each.kernel_id for each in plan.choices if reached(each.kernel_id, evidence) == "ran"}
+    left = [each.kernel_id for each in plan.choices if each.kernel_id not in ran]
+    assert "sm90_static_2x1x1" in ran
+    assert (f"{PTXAS}: {', '.join(left)}" in shown) if left else (PTXAS not in shown)
+
+
+def test_cases_of_a_gpu_and_of_the_emulator_have_tables_of_their_own(
+    plan: Plan, evidence: Evidence, emulated: Evidence
+) -> None:
+    both = evidence.model_copy(update={"cases": [*evidence.cases, *emulated.cases]})
+    text = render_report(plan, both)
+    assert text.index("On a GPU") < text.index("In the emulator")
+    assert "| us | of the library |" in text
+    assert text.count("of the library |") == 1
 
 
 def test_a_pair_is_not_said_to_multicast_what_each_of_its_ctas_loads(plan: Plan) -> None:

@@ -120,7 +120,7 @@ class Emitter:
     def _report_touches(self) -> None:
         if any(self.touched):
             both = ", ".join(repr(tuple(each.items())) for each in self.touched)
-            self.emit(f"M.engine.touch(g, {both})")
+            self.emit(f"M.warpgroups.touch(g, {both})")
             self.touched = ({}, {})
 
     def finish(self) -> str:

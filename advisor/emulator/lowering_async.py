@@ -6,12 +6,13 @@ The generated lines call the machine's `engine`. Waits on an mbarrier end a bloc
 from __future__ import annotations
 
 from advisor.emulator import lowering_memory, wgmma
-from advisor.emulator.engine import Bulk, Multiply, TensorCopy
 from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_memory import HINTS
 from advisor.emulator.memory import SHARED_WINDOW
 from advisor.emulator.ptx.ir import TYPE_BITS, Address, Immediate, Instruction, Operand, Register, Sink, Vector
 from advisor.emulator.shared_operand import Major
+from advisor.emulator.transfers import Bulk, TensorCopy
+from advisor.emulator.warpgroups import Multiply
 
 _ORDER = frozenset({"release", "acquire", "relaxed", "cta", "cluster"})
 _SHARED = frozenset({"shared", "shared::cta", "shared::cluster"})
@@ -87,13 +88,13 @@ def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     elif not instruction.has("bulk"):
         lowering_memory.copy(emitter, index, instruction)
     elif instruction.has("commit_group"):
-        emitter.emit(f"M.engine.bulk_commit(g, {index}, {emitter.lanes(instruction)})")
+        emitter.emit(f"M.transfers.bulk_commit(g, {index}, {emitter.lanes(instruction)})")
     elif instruction.has("wait_group"):
         emitter.only(instruction, "async", "bulk", "wait_group", "read")
         (count,) = instruction.operands
         assert isinstance(count, Immediate)
         lanes = emitter.lanes(instruction)
-        emitter.emit(f"M.engine.bulk_wait(g, {index}, {count.value}, {instruction.has('read')}, {lanes})")
+        emitter.emit(f"M.transfers.bulk_wait(g, {index}, {count.value}, {instruction.has('read')}, {lanes})")
     elif instruction.has("prefetch"):
         return
     elif instruction.has("tensor"):
@@ -132,7 +133,7 @@ def _tensor_copy(emitter: Emitter, index: int, instruction: Instruction) -> None
     where = f"[{', '.join(_number(emitter, each) for each in coordinates.elements)}]"
     descriptor = emitter.address(Address(tensor.base, tensor.offset), 64)
     lanes = emitter.lanes(instruction)
-    emitter.emit(f"M.engine.tensor_copy(g, {form}, {descriptor}, {where}, {place}, {barrier}, {mask}, {lanes})")
+    emitter.emit(f"M.transfers.tensor_copy(g, {form}, {descriptor}, {where}, {place}, {barrier}, {mask}, {lanes})")
 
 
 _FIELDS = """global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout swizzle_mode
@@ -152,7 +153,7 @@ def tensor_map(emitter: Emitter, index: int, instruction: Instruction) -> None:
         assert isinstance(source, Address)
         places = f"{emitter.address(to, 64)}, {emitter.address(source, 32)}"
         scope = next(each for each in instruction.qualifiers if each in ("gpu", "cta", "cluster", "sys"))
-        emitter.emit(f"M.engine.publish_map(g, {index}, {places}, {scope!r}, {lanes})")
+        emitter.emit(f"M.transfers.publish_map(g, {index}, {places}, {scope!r}, {lanes})")
         return
     emitter.only(
         instruction, "replace", "tile", "b1024", "b32", "b64", "global", "shared::cta", frozenset(_FIELDS.split())
@@ -167,7 +168,7 @@ def tensor_map(emitter: Emitter, index: int, instruction: Instruction) -> None:
         ordinal = first.value if isinstance(first, Immediate) else -1
     value = _number(emitter, rest[0], instruction.qualifiers[-1])
     place = emitter.address(address, 32 if space == "shared" else 64)
-    emitter.emit(f"M.engine.replace_field(g, {index}, {space!r}, {place}, {field!r}, {ordinal}, {value}, {lanes})")
+    emitter.emit(f"M.transfers.replace_field(g, {index}, {space!r}, {place}, {field!r}, {ordinal}, {value}, {lanes})")
 
 
 def _bulk_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
@@ -202,7 +203,7 @@ def _bulk_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
         barrier = emitter.address(operands[3], 32)
     mask = _number(emitter, operands[4], "u16") if "multicast::cluster" in qualifiers else "None"
     lanes = emitter.lanes(instruction)
-    emitter.emit(f"M.engine.bulk_copy(g, {form}, {', '.join(places)}, {size}, {barrier}, {mask}, {lanes})")
+    emitter.emit(f"M.transfers.bulk_copy(g, {form}, {', '.join(places)}, {size}, {barrier}, {mask}, {lanes})")
 
 
 # --- wgmma ------------------------------------------------------------------------------------------------------------
@@ -219,11 +220,11 @@ def warpgroup(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if operation == "wait_group":
         (count,) = instruction.operands
         assert isinstance(count, Immediate)
-        emitter.emit(f"M.engine.warpgroup_wait(g, {index}, {count.value}, {lanes})")
+        emitter.emit(f"M.warpgroups.warpgroup_wait(g, {index}, {count.value}, {lanes})")
     elif operation == "fence":
-        emitter.emit(f"M.engine.warpgroup_fence(g, {index}, {lanes})")
+        emitter.emit(f"M.warpgroups.warpgroup_fence(g, {index}, {lanes})")
     elif operation == "commit_group":
-        emitter.emit(f"M.engine.warpgroup_commit(g, {index}, {lanes})")
+        emitter.emit(f"M.warpgroups.warpgroup_commit(g, {index}, {lanes})")
     else:
         emitter.refuse()
 
@@ -268,7 +269,7 @@ def _multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
     lanes = emitter.lanes(instruction)
     names = [emitter.fresh() for _ in to.elements]
     emitter.emit(
-        f"{', '.join(names)}, = M.engine.multiply(g, {constant}, {operands_a}, {_number(emitter, b, 'b64')}, "
+        f"{', '.join(names)}, = M.warpgroups.multiply(g, {constant}, {operands_a}, {_number(emitter, b, 'b64')}, "
         f"[{values}], {use}, {lanes})"
     )
     for element, name in zip(to.elements, names, strict=True):

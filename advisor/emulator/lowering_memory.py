@@ -164,7 +164,7 @@ def _remote_store(emitter: Emitter, index: int, instruction: Instruction) -> Non
         for each in elements_of(emitter, source, access.count)
     ]
     places = f"{emitter.address(address, 32)}, {emitter.address(barrier, 32)}"
-    emitter.emit(f"M.engine.remote_store(g, {constant}, {places}, [{', '.join(values)}], {change}, {lanes})")
+    emitter.emit(f"M.transfers.remote_store(g, {constant}, {places}, [{', '.join(values)}], {change}, {lanes})")
 
 
 # --- atomics ----------------------------------------------------------------------------------------------------------

@@ -46,7 +46,9 @@ from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, 
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.tcgen05 import Tcgen05
+from advisor.emulator.transfers import Transfers
 from advisor.emulator.undefined_values import UndefinedValues
+from advisor.emulator.warpgroups import Warpgroups
 from advisor.emulator.wide import B128
 from advisor.emulator.world import Cluster, World, warn_uncoalesced
 
@@ -143,6 +145,8 @@ class Machine:
         self.stored_by: Counter[int] = Counter()  # the same of clusters that are over, by their serial
         self.exit_site = -1
         self.engine = Engine(self)
+        self.transfers = Transfers(self)
+        self.warpgroups = Warpgroups(self)
         self.clc = ClusterLaunchControl(self, requests or RequestPolicy())
         self.undefined = UndefinedValues(self)
         self.at_launch = len(first)

@@ -304,6 +304,17 @@ def scatter(memory: Bytes, offset: Array, width: int, values: list[Array], mask:
             memory.marks[width][place] = _WRITTEN[width]
 
 
+def pieces_of(data: Array, offsets: Array, chunk: int) -> Array:
+    """[n, chunk] bytes at the offsets, which are multiples of 16, or of the chunk where that is less."""
+    width = min(chunk, 16)
+    rows = data.reshape(-1, width)
+    at = offsets >> SHIFT[width]
+    if chunk > width:
+        at = at[:, None] + np.arange(chunk // width)
+    found: Array = rows[at].reshape(len(offsets), chunk)
+    return found
+
+
 def misaligned(address: Array, size: int, mask: Array | None, space: str) -> AccessFault:
     row, lane = _first((address & address.dtype.type(size - 1)) != 0, mask)
     at = int(address[row, lane])

@@ -14,6 +14,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { echo "needs Python 3.11 to 3.13: make PYTHON=/path/to/python" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# Without its dependencies: its PyTorch pins another Triton, and the tests use its emitter alone. Tests skip without it.
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps "opengemm; sys_platform == 'linux'"
 	touch $(STAMP)
 
 demo: env  ## a problem file to a bundle and its report

@@ -241,7 +241,8 @@ class Machine:
             instruction = self.program.instructions[pc]
             line, text = instruction.line, instruction.text
             if instruction.place is not None:
-                source = f"{instruction.place.file.lstrip('/')}:{instruction.place.line}"
+                file = instruction.place.file  # NVRTC puts a name without a folder at the root
+                source = f"{file[1:] if file.rfind('/') == 0 else file}:{instruction.place.line}"
         if who is None:
             return Place(line, source, text, lane=lane)
         cta = None

@@ -357,7 +357,7 @@ class Transfers:
             order.async_access(
                 member.operation, machine.shared_shadow, source, chunk, write=False, channel=groups.reads
             )
-            scope = None if update is None else Scope.GPU
+            scope = None if change is None else Scope.GPU
             order.async_access(member.operation, machine.global_shadow, target, chunk, write=True, atomic=scope)
         machine.stored[machine.cluster_slot_of[g.rows[index]]] += target.size * chunk
         moved = _Moved()

@@ -64,6 +64,20 @@ def test_a_bulk_store_writes_what_was_there_when_it_was_issued(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_bulk_stores_of_two_ctas_to_one_place_race_and_reductions_do_not(policy):
+    body = f"""{ADDRESSES} {WRITE} fence.proxy.async.shared::cta; bar.sync 0; {STORE}
+        @%p0 cp.async.bulk.wait_group 0; ret;"""
+    with pytest.raises(KernelFault) as fault:
+        results(body, launch(64, 2), declarations=SHARED, async_policy=policy)
+    assert fault.value.code == "EMU_DATA_RACE"
+    added = body.replace("cp.async.bulk.global", "cp.reduce.async.bulk.global").replace(
+        "bulk_group [", "bulk_group.add.u32 ["
+    )
+    found = results(added, launch(64, 2), declarations=SHARED, async_policy=policy)
+    assert (found[:64] == 2 * INDEX + 64).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_bulk_copy_to_every_cta_of_a_cluster(policy):
     body = f"""{ADDRESSES} {INIT} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
         mov.u32 %s6, %cluster_ctarank; setp.eq.u32 %p3, %s6, 0; mov.b16 %h1, 3;

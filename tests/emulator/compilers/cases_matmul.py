@@ -125,6 +125,23 @@ def device_descriptors(
     )
 
 
+def padded_sums(target: int) -> Case:
+    rows, columns, block_rows, block_columns = 40, 72, 32, 64
+    x = integers((rows, columns), -50, 50).astype(np.float32)
+    wanted = np.zeros((2, 2, 2))
+    for row, column in np.ndindex(2, 2):
+        block = x[row * block_rows :, column * block_columns :][:block_rows, :block_columns]
+        wanted[row, column] = block.sum(), block_rows * block_columns - block.size
+    return Case(
+        kernel="kernels_matmul.padded_sums",
+        grid=(2, 2),
+        arguments={"out": Out((2, 2, 2)), "x": x, "ROWS": rows, "COLUMNS": columns},
+        expected={"out": Near(wanted)},
+        constants={"BLOCK_ROWS": block_rows, "BLOCK_COLUMNS": block_columns},
+        target=target,
+    )
+
+
 def persistent(
     target: int,
     shape: tuple[int, int, int],

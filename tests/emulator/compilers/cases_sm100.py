@@ -32,6 +32,7 @@ SM100.add("tma_host_mn_major", partial(matmul.host_descriptors, 100, (128, 128, 
 SM100.add("tma_device", partial(matmul.device_descriptors, 100, (256, 128, 160), (128, 64, 64)))
 SM100.add("tma_specialized", partial(matmul.host_descriptors, 100, (256, 128, 256), (128, 64, 64), warps=True))
 SM100.add("tma_two_ctas", partial(matmul.host_descriptors, 100, (512, 128, 192), (256, 128, 64), num_ctas=2))
+SM100.add("tma_device_nan", partial(matmul.padded_sums, 100))
 SM100.add("persistent", partial(matmul.persistent, 100, (384, 128, 128), (128, 64, 64), programs=2))
 SM100.add(
     "persistent_specialized", partial(matmul.persistent, 100, (384, 192, 128), (128, 64, 64), programs=3, warps=True)

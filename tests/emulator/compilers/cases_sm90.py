@@ -41,6 +41,7 @@ SM90.add("tma_host_mn_major", partial(matmul.host_descriptors, 90, (128, 64, 128
 SM90.add("tma_host_e4m3", partial(matmul.host_descriptors, 90, (64, 128, 256), (64, 64, 128), dtype="float8_e4m3fn"))
 SM90.add("tma_device", partial(matmul.device_descriptors, 90, (128, 192, 160), (64, 64, 64)))
 SM90.add("tma_specialized", partial(matmul.device_descriptors, 90, (128, 128, 256), (128, 64, 64), warps=True))
+SM90.add("tma_device_nan", partial(matmul.padded_sums, 90))
 SM90.add("persistent", partial(matmul.persistent, 90, (192, 128, 160), (64, 64, 64), programs=2))
 SM90.add(
     "persistent_specialized", partial(matmul.persistent, 90, (384, 128, 128), (128, 64, 64), programs=2, warps=True)

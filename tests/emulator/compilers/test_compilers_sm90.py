@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.emulator import KernelFault
+from tests.emulator.compilers.cases_matmul import host_descriptors
 from tests.emulator.compilers.cases_sm90 import SM90
-from tests.emulator.compilers.harness import POLICIES, check, needs_triton
+from tests.emulator.compilers.harness import POLICIES, check, execute, needs_triton
 
 pytestmark = needs_triton
 
@@ -28,3 +30,12 @@ def test_every_policy(name, policy):
 
 def test_there_are_enough():
     assert len(SM90.cases) >= 25
+
+
+def test_a_tile_that_two_warpgroups_store_is_named():
+    """Triton 3.9.0 gives a tile of 64 rows to both consumer warpgroups on Hopper: each stores it, in no order."""
+    case = host_descriptors(90, (128, 128, 256), (64, 64, 64), warps=True)
+    with pytest.raises(KernelFault) as found:
+        execute(case)
+    assert found.value.code == "EMU_DATA_RACE"
+    assert "kernels_matmul.py:" in str(found.value)

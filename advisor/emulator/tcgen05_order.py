@@ -10,8 +10,8 @@ which the relaxed kind is enough, with `tcgen05.fence::before_thread_sync` befor
 at its wait and at the first fence before a synchronisation; a pipe has a channel whose clock is the number of its
 commits. The fence after a synchronisation keeps what its warp has heard of until then.
 
-**Fences.** Triton and Gluon write none, and ptxas orders what they emit, so a kernel without any is not held to them;
-one that has some is.
+**Fences.** Triton, Gluon and CUTLASS write none, and ptxas orders what they emit, so a kernel without any fence of a
+kind is not held to that kind; one that has some is.
 """
 
 from __future__ import annotations
@@ -67,9 +67,11 @@ class Shadow:
 class TmemOrder:
     """The operations of a launch."""
 
-    def __init__(self, order: Order, *, fences: bool) -> None:
+    def __init__(self, order: Order, *, before: bool, after: bool) -> None:
+        """`before` and `after`: whether the kernel has fences of that kind."""
         self.order = order
-        self.fences = fences
+        self.before = before
+        self.after = after
         self.operations: list[Operation | None] = [None]  # number 0: nobody
         self.sets: list[tuple[int, ...]] = [()]
         self._set_numbers: dict[tuple[int, ...], int] = {(): 0}
@@ -91,7 +93,7 @@ class TmemOrder:
         made = Operation(what, row, lane, pc, self.order.who(row), int(self.order.epoch[row]), pipe)
         if pipe is None:
             self._pending.setdefault((row, what), []).append(made)
-        elif self.fences:
+        elif self.before:
             self._unreleased.setdefault(row, []).append(made)
         return made
 
@@ -116,7 +118,7 @@ class TmemOrder:
         waited = self._pending.pop((row, what), [])
         for each in waited:
             each.done = epoch
-        if self.fences:
+        if self.before:
             self._unreleased.setdefault(row, []).extend(waited)
 
     def before_thread_sync(self, row: int) -> None:
@@ -244,17 +246,22 @@ class TmemOrder:
         column = old.pipe.channel.column
         if not old.number or self.order.now[View.STARTED, row, column] < old.number:
             return None
-        heard = self._heard.get(row)
-        return not self.fences or (heard is not None and column < heard.size and bool(heard[column] >= old.number))
+        return self._heard_of(row, column, old.number)
 
     def _sees(self, of: int, row: int, clock: int, released: int) -> bool | None:
         column = int(self.order.own[of])
         if self.order.now[View.STARTED, row, column] < clock:
             return None
-        if not self.fences:
-            return True
+        if self.before and not released:
+            return False
+        return self._heard_of(row, column, released if self.before else clock)
+
+    def _heard_of(self, row: int, column: int, clock: int) -> bool:
+        """Whether a fence::after_thread_sync of this row came after it heard of the clock; or none is held to."""
+        if not self.after:
+            return bool(self.order.now[View.STARTED, row, column] >= clock)
         heard = self._heard.get(row)
-        return bool(released) and heard is not None and column < heard.size and bool(heard[column] >= released)
+        return heard is not None and column < heard.size and bool(heard[column] >= clock)
 
     def _over(self, old: Operation, row: int) -> bool:
         """Completed, for one who frees the columns: a synchronous instruction needs no fences."""

@@ -67,7 +67,10 @@ class TensorMemory:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.order = TmemOrder(machine.order, fences=_one_group(machine))
+        _check_groups(machine)
+        used = {each.qualifiers[0] for each in machine.program.instructions if each.opcode == "tcgen05"}
+        before, after = ("fence::before_thread_sync" in used, "fence::after_thread_sync" in used)
+        self.order = TmemOrder(machine.order, before=before, after=after)
         self.ctas: dict[int, Cta] = {}  # by slot
         self._memory: dict[int, SmMemory] = {}  # by SM
         self._shadows: dict[int, Shadow] = {}
@@ -120,17 +123,15 @@ class TensorMemory:
         self.machine.fail(spot.group, spot.site, code, message, spot.index, spot.lane)
 
 
-def _one_group(machine: Machine) -> bool:
-    """All tcgen05 instructions of a kernel name one cta_group. Gives whether the kernel has tcgen05 fences."""
+def _check_groups(machine: Machine) -> None:
+    """All tcgen05 instructions of a kernel name one cta_group. Raises EMU_TCGEN05_MIXED_GROUP."""
     seen: dict[str, int] = {}
-    fences = False
     for index, instruction in enumerate(machine.program.instructions):
         if instruction.opcode != "tcgen05":
             continue
         for qualifier in instruction.qualifiers:
             if qualifier.startswith("cta_group::"):
                 seen.setdefault(qualifier, index)
-            fences = fences or qualifier.startswith("fence::")
     if len(seen) > 1:
         (one, first), (other, second) = sorted(seen.items(), key=lambda each: each[1])
         machine.reporter.fail(
@@ -141,7 +142,6 @@ def _one_group(machine: Machine) -> bool:
             history=(machine.reporter.event(f".{one}", None, first),),
             fix="one cta_group per kernel",
         )
-    return fences
 
 
 def uniform(values: NDArray[np.unsignedinteger[Any]], index: int) -> tuple[int, int | None]:

@@ -180,6 +180,28 @@ def test_ctas_of_one_sm_share_its_columns_and_wait_for_each_other() -> None:
     assert set(firsts) == {0, 256}
 
 
+# A kernel with fences of one kind alone is held to that kind: name: the parts, whether it is a fault
+ONE_KIND: dict[str, tuple[dict[str, str], bool]] = {
+    "only before": ({"after_ready": "", "after": ""}, False),
+    "only after": ({"before": ""}, False),
+    "only before, and one is missing": (
+        {"after_ready": f"{STORE} {WAIT_ST} bar.sync 0;", "after": ""}, True,
+    ),
+    "only after, and one is missing": ({"before": "", "after": ""}, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(ONE_KIND))
+def test_fences_of_one_kind(name: str) -> None:
+    changed, faulty = ONE_KIND[name]
+    if not faulty:
+        run_one(changed=changed)
+        return
+    with pytest.raises(KernelFault) as caught:
+        run_one(changed=changed)
+    assert caught.value.finding.code == "EMU_TCGEN05_FENCE", str(caught.value)
+
+
 # --- tiles of tensor copies -------------------------------------------------------------------------------------------
 
 ROWS = 128 + 16  # of A and of B, 64 elements of K each

@@ -105,18 +105,6 @@ def compare(
     ]
 
 
-def unseen(promised: Promises, counts: Counts) -> set[str]:
-    """Rows of which a run has shown nothing: an mbarrier without a complete phase, an operand that was not loaded."""
-    start = counts.dynamic_start
-    idle = {
-        name
-        for name, offsets in promised.layout.mbarriers.items()
-        if not any(start + each in counts.barriers and counts.barriers[start + each].completed for each in offsets)
-    }
-    idle |= {each for each, numbers in promised.layout.named.items() if not set(numbers) & set(counts.named_barriers)}
-    return idle | {each.operand for each in promised.layout.loads if each.param not in counts.loads}
-
-
 def mismatch(row: str, what: str, planned: object, counted: object) -> Finding:
     return Finding(
         code="PLAN_KERNEL_MISMATCH",

@@ -13,6 +13,7 @@ from advisor.bundle.expressions import evaluate
 from advisor.bundle.store import read_bundle
 from advisor.emulator import Outcome
 from advisor.emulator.cluster_launch_control import RequestCounts
+from advisor.emulator.counts import Counts
 from advisor.emulator.world import cut_profile
 from advisor.kinds import workload as workload_of
 from advisor.kinds.gemm import sm100
@@ -21,7 +22,7 @@ from advisor.problem import load_problem
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Finding
 from advisor.records.rows import BarrierRow
-from advisor.validation.plan_counts import Promises, compare, from_tables, promises, unseen
+from advisor.validation.plan_counts import Promises, compare, from_tables, promises
 from tests.emulator.gemms import Gemm, case_of, problem
 from tests.emulator.test_sm90 import candidate
 from tests.templates.test_sm100_template import candidate as sm100_candidate
@@ -95,6 +96,18 @@ def test_a_plan_that_counts_the_bytes_of_one_cta_alone():
     outcome, promised, tiles = ran_on_blackwell("a pair", problem(300, 136, 200))
     found = differences(outcome, changed(promised, "full", tx_bytes=20_480), tiles)
     assert [each.numbers["counted"] for each in found] == ["40960"]
+
+
+def unseen(promised: Promises, counts: Counts) -> set[str]:
+    """Rows of which a run has shown nothing: an mbarrier without a complete phase, an operand that was not loaded."""
+    start = counts.dynamic_start
+    idle = {
+        name
+        for name, offsets in promised.layout.mbarriers.items()
+        if not any(start + each in counts.barriers and counts.barriers[start + each].completed for each in offsets)
+    }
+    idle |= {each for each, numbers in promised.layout.named.items() if not set(numbers) & set(counts.named_barriers)}
+    return idle | {each.operand for each in promised.layout.loads if each.param not in counts.loads}
 
 
 def differences(outcome: Outcome, promised: Promises, tiles: int) -> list[Finding]:

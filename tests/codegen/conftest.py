@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.kinds import workload as make_workload
-from advisor.kinds.gemm import portable, sm90
+from advisor.kinds.gemm import portable, sm90, sm100
 from advisor.kinds.workload import Workload
 from advisor.problem import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork
@@ -36,6 +36,26 @@ def sm90_candidate(p: GemmProblem, **changes: Any) -> Candidate:
         "tile": (tile_m, tile_n, sm90.tile_k(p)),
         "stages": 4,
         "threads": sm90.threads(tile_m),
+        "work": work,
+        **changes,
+    }
+    return Candidate(**fields)
+
+
+def sm100_candidate(p: GemmProblem, **changes: Any) -> Candidate:
+    """A pair of 128 x 128 tiles with Cluster Launch Control, unless said otherwise."""
+    x, y, _ = changes.get("cluster", (2, 1, 1))
+    tile_m, tile_n = changes.pop("tile", (128, 128))
+    work = GemmWork(
+        mma_ctas=changes.pop("mma_ctas", 2), multicast_a=y, multicast_b=x, split_k=changes.pop("split_k", 1)
+    )
+    fields: dict[str, Any] = {
+        "family": "sm100",
+        "cluster": (2, 1, 1),
+        "schedule": "clc",
+        "tile": (tile_m, tile_n, sm100.tile_k(p)),
+        "stages": 4,
+        "threads": sm100.THREADS,
         "work": work,
         **changes,
     }
@@ -110,7 +130,9 @@ def make() -> Callable[..., tuple[Plan, Workload]]:
 
     def build(candidates: list[dict[str, Any]] | None = None, **changes: Any) -> tuple[Plan, Workload]:
         p = problem(**changes)
-        chosen = [sm90_candidate(p, **each) for each in (candidates if candidates is not None else [{}])]
+        make_of = {"sm90": sm90_candidate, "sm100": sm100_candidate}
+        rows = candidates if candidates is not None else [{}]
+        chosen = [make_of[each.get("family", "sm90")](p, **each) for each in rows]
         return make_plan(p, chosen), make_workload(p)
 
     return build

@@ -200,6 +200,28 @@ def test_each_gpu_gets_the_best_image_that_loads_there(
     assert bound.driver.launched[0].function == f"portable_one_tile.{image}.cubin"
 
 
+@pytest.mark.parametrize(
+    ("capability", "image"),
+    [
+        ((10, 0), "sm100_clc_2x1x1.sm_100a"),
+        ((10, 3), "sm100_clc_2x1x1.sm_100f"),
+        ((9, 0), "sm90_one_tile.sm_90a"),
+        ((12, 0), "portable_one_tile.sm_120"),
+    ],
+)
+def test_a_blackwell_bundle_runs_the_best_rung_of_each_gpu(
+    bind: Callable[..., Bound], capability: tuple[int, int], image: str
+) -> None:
+    attributes = {
+        **fake.H200,
+        "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": capability[0],
+        "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": capability[1],
+    }
+    bound = bind([{"family": "sm100"}, {}], FakeDriver(attributes=attributes))
+    bound.module.run(*_abd(256, 256, 64))
+    assert bound.driver.launched[0].function == f"{image}.cubin"
+
+
 def test_a_gpu_without_any_image_is_told_so(bind: Callable[..., Bound]) -> None:
     attributes = {**fake.H200, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 7}
     bound = bind(TICKET, FakeDriver(attributes=attributes))

@@ -47,6 +47,7 @@ PROBLEMS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "scratch": ([{"split_k": 4}], {"epilogue": {"alpha": 0.5, "beta": 2.0, "bias": "row", "activation": "gelu"}}),
     "sixteen": ([{"cluster": (4, 4, 1), "schedule": "static"}], {"dtype": "e4m3", "scale": {"a": "tensor"}}),
     "slices": ([{"cluster": (1, 1, 4), "split_k": 4, "swap_ab": True}], {"dtype": "tf32", "launch": {"pdl": True}}),
+    "pairs": ([{"family": "sm100"}], {"epilogue": {"beta": 0.5}}),
     "budget": ([{"schedule": "static"}], {"constraints": {"sm_budget": 40}, "d": {"major": "m"}}),
 }
 
@@ -162,8 +163,8 @@ def _call(launch: Launch, arguments: dict[str, int], rung: str | None = None, sm
     return "\n".join(lines) + "\n"
 
 
-def _expected(launch: Launch, arguments: dict[str, int], facts: Facts) -> list[str]:
-    """What the driver is asked for, from the tool's own reading of the launch file."""
+def _expected(launch: Launch, arguments: dict[str, int], facts: Facts, portable: str = "sm_90") -> list[str]:
+    """What the driver is asked for, as the tool reads the launch file; `portable` is that kernel's image."""
     run = pick_rung(launch, arguments, facts)
     lines, offsets, end = [], {}, 0
     resolved = {kernel.id: resolve(launch, kernel.id, arguments, facts) for kernel in launch.kernels_of(run)}
@@ -180,7 +181,7 @@ def _expected(launch: Launch, arguments: dict[str, int], facts: Facts) -> list[s
     for kernel_id, each in resolved.items():
         if is_empty(each):
             continue
-        target = next(iter(launch.kernel(kernel_id).images)) if kernel_id != "portable_one_tile" else "sm_90"
+        target = next(iter(launch.kernel(kernel_id).images)) if kernel_id != "portable_one_tile" else portable
         lines += [
             f"map {ADDRESSES[param.buffer]:x} "
             + " ".join(str(value) for value in (*param.global_dim, *param.global_stride_bytes, *param.box_dim))
@@ -238,13 +239,16 @@ def test_every_reader_of_the_launch_file_launches_the_same(make: Make, tmp_path:
     program = Program(tmp_path, render_bundle(*make(candidates, **fields)))
     launch = program.launch
     default_budget = fields.get("constraints", {}).get("sm_budget", 132)
-    body = "  sample_launcher* launcher = open();\n"
+    blackwell = launch.kernels[0].family == "sm100"
+    portable = "sm_100" if blackwell else "sm_90"
+    body = "  fake.major = 10;\n" * blackwell + "  sample_launcher* launcher = open();\n"
     expected = ["status 0 "]
     for arguments in ARGUMENTS:
         for budget in (0, 64):
             body += _call(launch, arguments, sm_budget=budget)
             try:
-                expected += _expected(launch, arguments, _facts(launch, sm_budget=budget or default_budget))
+                facts = _facts(launch, sm_budget=budget or default_budget)
+                expected += _expected(launch, arguments, facts, portable)
             except AdvisorError as error:
                 expected.append(f"refused {error.code}")
     printed = program.run(body)
@@ -294,6 +298,30 @@ def test_the_ladder_steps_down_as_the_device_gets_poorer(make: Make, tmp_path: P
     ]
     assert [line for line in printed if line.startswith("loaded")] == ["loaded 0"] * len(steps)
     assert [line for line in printed if line.startswith("residency")][:2] == ["residency 66", "residency 0"]
+
+
+def test_the_ladder_of_a_blackwell_bundle(make: Make, tmp_path: Path) -> None:
+    program = Program(tmp_path, render_bundle(*make([{"family": "sm100", "cluster": (4, 1, 1)}, {}])))
+    b200 = "fake.major = 10; fake.minor = 0;"
+    gone = "".join(f'{{"sm100_{each}.sm_100a.cubin", 0}}, ' for each in ("clc_4x1x1", "static_4x1x1"))
+    steps = [
+        (b200, "sm100_clc_4x1x1"),
+        ("fake.major = 10; fake.minor = 3;", "sm100_clc_4x1x1"),  # through the image of the family target
+        (b200 + f" fake.residency = {{{gone}}};", "sm100_clc_2x1x1"),
+        (b200 + ' fake.refused = {"sm100_clc_4x1x1.sm_100a.cubin"};', "sm100_static_4x1x1"),
+        ("fake.major = 9; fake.minor = 0;", "sm90_one_tile"),
+        ("fake.major = 12; fake.minor = 0;", "portable_one_tile"),
+    ]
+    body = "".join(
+        f"  fake = FakeDevice{{}};\n  {step}\n  {{\n  sample_launcher* launcher = nullptr;\n"
+        f'  say(sample_create("images", &launcher));\n  const char* rung = "none";\n'
+        f"  sample_arguments arguments = sample_defaults();\n  sample_buffers buffers = {{at(16), at(32), at(48)}};\n"
+        f"  if (launcher) (void)sample_pick(launcher, &arguments, &buffers, nullptr, &rung);\n"
+        f'  std::printf("rung %s\\n", rung);\n  if (launcher) sample_destroy(launcher);\n  }}\n'
+        for step, _ in steps
+    )
+    rungs = [line.split()[1] for line in program.run(body) if line.startswith("rung")]
+    assert rungs == [wanted for _, wanted in steps]
 
 
 def test_what_is_wrong_is_a_status_and_a_message(make: Make, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ CPU_LIMIT_S = 120.0  # 60 s on two cores
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_right_in_the_emulator_in_time(name: str, tmp_path: Path) -> None:
     bundle = read_bundle(shutil.copytree(GENERATED / name, tmp_path / name))

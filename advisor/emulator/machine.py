@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -241,8 +242,8 @@ class Machine:
             instruction = self.program.instructions[pc]
             line, text = instruction.line, instruction.text
             if instruction.place is not None:
-                file = instruction.place.file  # NVRTC puts a name without a folder at the root
-                source = f"{file[1:] if file.rfind('/') == 0 else file}:{instruction.place.line}"
+                file = instruction.place.file  # NVRTC puts names that are no files of this machine at the root
+                source = f"{file if Path(file).exists() else file.lstrip('/')}:{instruction.place.line}"
         if who is None:
             return Place(line, source, text, lane=lane)
         cta = None

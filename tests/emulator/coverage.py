@@ -3,8 +3,9 @@
     python -m tests.emulator.coverage            # prints the table
     python -m tests.emulator.coverage --write    # into docs/emulator_coverage.md
 
-Runs every case of `tests/emulator/compilers` once: a form counts only where the kernel came out right with nothing to
-report. What no such kernel has executed is listed as read from the PTX text alone.
+Runs every case of `tests/emulator/compilers`, and every kernel that opengemm emits for `tests/emulator/peers`, once: a
+form counts only where the kernel came out right with nothing to report. What no such kernel has executed is listed as
+read from the PTX text alone.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from advisor.emulator import Outcome, Program
+from advisor.emulator import Outcome, Program, load_program
 from tests.emulator.compilers.cases_sm90 import SM90
 from tests.emulator.compilers.cases_sm100 import SM100
 from tests.emulator.compilers.harness import check, compile_case, program_of
 from tests.emulator.forms import FAMILIES, forms, forms_of
+from tests.emulator.peers import test_opengemm as peers
 
 TABLE = Path(__file__).parents[2] / "docs" / "emulator_coverage.md"
-SHOWN = 3  # names in a row; of more, their number
+SHOWN = 3  # names in a row
 
 Run = Callable[[], tuple[Program, Outcome]]
 
@@ -31,6 +33,10 @@ def kernels() -> Iterator[tuple[str, Run]]:
     for target, catalogue in (("sm_90", SM90), ("sm_100", SM100)):
         for name, build in catalogue.cases.items():
             yield f"{name} ({target})", _compiled(build, busy_sms=146 if "clc" in name else 0)
+    for name, problem in peers.STATIC.items():
+        yield f"opengemm: {name}", _emitted(problem)
+    for name, problem in peers.CLAIMING.items():
+        yield f"opengemm, CLC: {name}", _emitted(problem, profile=peers.FEW_SMS)
 
 
 def _compiled(build: Callable[..., object], *, busy_sms: int) -> Run:
@@ -39,6 +45,14 @@ def _compiled(build: Callable[..., object], *, busy_sms: int) -> Run:
         outcome = check(case, async_policy="random", seed=1, busy_sms=busy_sms)
         compiled = compile_case(case)
         return program_of(compiled.ptx, compiled.entry), outcome
+
+    return run
+
+
+def _emitted(problem: peers.Problem, **options: object) -> Run:
+    def run() -> tuple[Program, Outcome]:
+        outcome = peers.check(problem, async_policy="random", seed=1, **options)
+        return load_program(problem.kernel().ptx, outcome.launch.entry), outcome
 
     return run
 
@@ -70,9 +84,9 @@ HEAD = """# Which forms another compiler has exercised
 Made by `python -m tests.emulator.coverage --write`; a test of the slow tier says whether it is current.
 
 The forms of tcgen05, Cluster Launch Control, TMA and mbarrier that the emulator executes. A form is covered where a
-kernel of Triton or Gluon that contains it ran unmodified, came out right and had nothing reported. No such kernel
-contains the others: their semantics are from the PTX text only. A form is the opcode with the qualifiers and operands
-that change what happens; cache hints, M and N, repeats of a shape and immediate values are not part of it.
+kernel of Triton, Gluon or opengemm that contains it ran unmodified, came out right and had nothing reported. No such
+kernel contains the others: their semantics are from the PTX text only. A form is the opcode with the qualifiers and
+operands that change what happens; cache hints, M and N, repeats of a shape and immediate values are not part of it.
 """
 
 
@@ -96,8 +110,7 @@ def table(found: Mapping[str, list[str]]) -> str:
 
 
 def _names(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return "; ".join([*names[:SHOWN], *(["and more"] if len(names) > SHOWN else [])])
 
 
 def main() -> None:

@@ -441,13 +441,13 @@ def _scaled_side(kind: str, rows: int, k: int, block: tuple[int, int], seed: int
     return Tile(stored, (block[0], block[1] // pack), plain), values
 
 
-def block_scaled(kind: str, *, two: bool = False, k: int = 512, bk: int = 256) -> Case:
+def block_scaled(kind: str, *, two: bool = False, left: bool = False, k: int = 512, bk: int = 256) -> Case:
     a_type, b_type, vector = matmul.SCALED[kind]
     ctas: Bases = ((1, 0),) if two else ()
     bm, bn = 128 * (2 if two else 1), 128
     mixed = a_type != b_type
-    a, left = _scaled_side(a_type, 2 * bm, k, (bm, bk), 1, ctas, mixed and a_type == "e2m1")
-    b, right = _scaled_side(b_type, bn, k, (bn, bk), 2, ctas, mixed and b_type == "e2m1")
+    a, a_values = _scaled_side(a_type, 2 * bm, k, (bm, bk), 1, ctas, mixed and a_type == "e2m1")
+    b, b_values = _scaled_side(b_type, bn, k, (bn, bk), 2, ctas, mixed and b_type == "e2m1")
     a_scale, a_factors = matmul.scales(vector, 2 * bm, k, 3)
     b_scale, b_factors = matmul.scales(vector, bn, k, 4)
     spread = [list(each) for each in ctas]
@@ -462,13 +462,18 @@ def block_scaled(kind: str, *, two: bool = False, k: int = 512, bk: int = 256) -
             "d": Tile(Out((2 * bm, bn)), (bm, bn), shared(np.float32, cga_layout=spread)),
             "K": k,
         },
-        {"d": product(left * np.repeat(a_factors, vector, axis=1), (right * np.repeat(b_factors, vector, axis=1)).T)},
+        {
+            "d": product(
+                a_values * np.repeat(a_factors, vector, axis=1), (b_values * np.repeat(b_factors, vector, axis=1)).T
+            )
+        },
         {
             "A_TYPE": a_type,
             "B_TYPE": b_type,
             "BK": bk,
             "VECTOR": vector,
             "ACC": tmem(bn, ctas=ctas, two=two),
+            "LEFT": tmem(a.block[1], ctas=ctas, two=two) if left else None,
             "A_LAYOUT": layout("TensorMemoryScalesLayout", cga_layout=spread),
             "B_LAYOUT": layout("TensorMemoryScalesLayout", cga_layout=[[0, 0]] * len(spread)),
         },
@@ -480,6 +485,8 @@ def block_scaled(kind: str, *, two: bool = False, k: int = 512, bk: int = 256) -
 for _kind in ("mxfp8", "mxfp4", "nvfp4"):
     SM100.add(f"gluon_{_kind}", partial(block_scaled, _kind), slow=_kind != "nvfp4")
     SM100.add(f"gluon_{_kind}_pair", partial(block_scaled, _kind, two=True), slow=True)
+    SM100.add(f"gluon_{_kind}_a_from_tmem", partial(block_scaled, _kind, left=True), slow=True)
+    SM100.add(f"gluon_{_kind}_a_from_tmem_pair", partial(block_scaled, _kind, left=True, two=True), slow=True)
 
 
 def _packed(scales: Any) -> Any:

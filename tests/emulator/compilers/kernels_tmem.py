@@ -85,8 +85,12 @@ def copied(out, x, ROWS: gl.constexpr, COLUMNS: gl.constexpr, SHARED: gl.constex
 
 @gluon.jit
 def block_scaled(a, a_scale, b, b_scale, d, K, A_TYPE: gl.constexpr, B_TYPE: gl.constexpr, BK: gl.constexpr,
-                 VECTOR: gl.constexpr, ACC: gl.constexpr, A_LAYOUT: gl.constexpr, B_LAYOUT: gl.constexpr):  # fmt: skip
-    """Operands by tensor copies, scales through registers. BK counts values."""
+                 VECTOR: gl.constexpr, ACC: gl.constexpr, A_LAYOUT: gl.constexpr, B_LAYOUT: gl.constexpr,
+                 LEFT: gl.constexpr = None):  # fmt: skip
+    """Operands by tensor copies, scales through registers, and A too where `LEFT` is its layout in tensor memory.
+
+    BK counts values.
+    """
     M: gl.constexpr = d.block_shape[0]
     N: gl.constexpr = d.block_shape[1]
     TWO: gl.constexpr = ACC.two_ctas
@@ -102,6 +106,10 @@ def block_scaled(a, a_scale, b, b_scale, d, K, A_TYPE: gl.constexpr, B_TYPE: gl.
     sums = allocate_tensor_memory(gl.float32, [M, N], ACC)
     left_scale = allocate_tensor_memory(a_scale.dtype.element_ty, [M, BK // VECTOR], A_LAYOUT)
     right_scale = allocate_tensor_memory(b_scale.dtype.element_ty, [N, BK // VECTOR], B_LAYOUT)
+    if LEFT is not None:
+        full_a = mbarrier.allocate_mbarrier()
+        mbarrier.init(full_a, count=1)
+        left = allocate_tensor_memory(a.dtype, a.block_shape, LEFT)
     left_layout: gl.constexpr = left_scale.get_reg_layout()
     right_layout: gl.constexpr = right_scale.get_reg_layout()
     rows = row + gl.arange(0, M, gl.SliceLayout(1, left_layout))
@@ -110,17 +118,26 @@ def block_scaled(a, a_scale, b, b_scale, d, K, A_TYPE: gl.constexpr, B_TYPE: gl.
     right_inner = gl.arange(0, BK // VECTOR, gl.SliceLayout(0, right_layout))
     phase = 0
     for k in range(0, K, BK):
-        mbarrier.expect(full, a.nbytes_per_cta + b.nbytes_per_cta)
-        tma.async_load(a, [row, k // A_PACK], full, smem_a)
+        mbarrier.expect(full, b.nbytes_per_cta + (a.nbytes_per_cta if LEFT is None else 0))
+        if LEFT is None:
+            tma.async_load(a, [row, k // A_PACK], full, smem_a)
+        else:
+            mbarrier.expect(full_a, a.nbytes_per_cta)
+            tma.async_load(a, [row, k // A_PACK], full_a, smem_a)
+            mbarrier.wait(full_a, phase)
+            left.store(smem_a.load(left.get_reg_layout()))
         tma.async_load(b, [0, k // B_PACK], full, smem_b)
         left_scale.store(gl.load(a_scale + rows[:, None] * (K // VECTOR) + (k // VECTOR + left_inner)[None, :]))
         right_scale.store(gl.load(b_scale + columns[:, None] * (K // VECTOR) + (k // VECTOR + right_inner)[None, :]))
         gl.barrier(cluster=TWO)  # the pair's product reads the scales of both
         mbarrier.wait(full, phase)
-        tcgen05_mma_scaled(smem_a, smem_b.permute((1, 0)), sums, left_scale, right_scale, A_TYPE, B_TYPE,
+        operand = smem_a if LEFT is None else left
+        tcgen05_mma_scaled(operand, smem_b.permute((1, 0)), sums, left_scale, right_scale, A_TYPE, B_TYPE,
                            use_acc=k > 0, mbarriers=[done])  # fmt: skip
         mbarrier.wait(done, phase)
         phase ^= 1
+    if LEFT is not None:
+        mbarrier.invalidate(full_a)
     mbarrier.invalidate(full)
     mbarrier.invalidate(done)
     memory = gl.allocate_shared_memory(d.dtype, d.block_shape, d.layout)

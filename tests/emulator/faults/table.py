@@ -18,7 +18,9 @@ this page.
 
 
 def table() -> str:
-    lines = [_HEAD]
+    faults = [each for area in AREAS.values() for each in area]
+    codes = {each.code for each in faults} | {each.code for each in MISTAKES}
+    lines = [_HEAD, f"{len(faults) + len(MISTAKES)} faults, {len(codes)} codes.", ""]
     for area, rows in AREAS.items():
         lines += [f"## {area}", ""]
         lines += _rows(["fault", "code", "field", "named under"], [_row(each) for each in rows])

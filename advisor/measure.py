@@ -51,7 +51,8 @@ MIN_ROUNDS = 10
 TUNE_ROUNDS = 15
 TUNE_CANDIDATES = 24
 _BLOCK = re.compile(
-    r"(<!-- advisor tables (?P<words>[^>]*?) -->\n)(?P<body>.*?)(<!-- advisor tables end -->)", re.DOTALL
+    r"^(<!-- advisor tables (?P<words>[^>]*?) -->\n)(?P<body>.*?)^(<!-- advisor tables end -->)",
+    re.DOTALL | re.MULTILINE,
 )
 
 

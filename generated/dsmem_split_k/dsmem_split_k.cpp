@@ -654,12 +654,12 @@ dsmem_split_k_arguments dsmem_split_k_defaults(void) {
   Arguments arguments = {};
   arguments.m = 512;
   arguments.n = 512;
-  arguments.k = 8192;
+  arguments.k = 4096;
   arguments.batch = 1;
-  arguments.lda = 8192;
-  arguments.batch_stride_a = 4194304;
-  arguments.ldb = 8192;
-  arguments.batch_stride_b = 4194304;
+  arguments.lda = 4096;
+  arguments.batch_stride_a = 2097152;
+  arguments.ldb = 4096;
+  arguments.batch_stride_b = 2097152;
   arguments.ldd = 512;
   arguments.batch_stride_d = 262144;
   arguments.alpha = 1.0f;

@@ -9,6 +9,8 @@
 //                                    own, whose sums a second kernel adds up (ADVISOR_REDUCE builds that one)
 //   ADVISOR_RASTER_ALONG_M, _GROUP   the order of cluster tiles
 //   ADVISOR_STAGES                   stages of the ring
+//   ADVISOR_PING_PONG                1: the consumers take whole tiles in turn: one multiplies while the other stores;
+//                                    0: they share every tile
 //   ADVISOR_COLUMNS                  columns that the epilogue finishes and stores at a time
 //   ADVISOR_SMEM_A, _B, _STORE, _BARRIERS   where the parts of dynamic shared memory begin, bytes
 //   ADVISOR_TRACE                    adds a counter for each tile and slice, for checks
@@ -73,6 +75,7 @@ inline constexpr u32 kStages = ADVISOR_STAGES;
 inline constexpr bool kSlicesInCluster = kClusterZ > 1;  // summed over distributed shared memory
 inline constexpr bool kSlicesInScratch = kSplitK > 1 && !kSlicesInCluster;
 inline constexpr bool kTicket = ADVISOR_SCHEDULE == ADVISOR_TICKET;
+inline constexpr bool kRingsRefill = ADVISOR_SCHEDULE != ADVISOR_ONE_TILE;  // after an exchange of partial sums
 static_assert(!kSlicesInCluster || kClusterZ == kSplitK, "the slices of a tile are the CTAs of a cluster along z");
 
 // An M tile of A serves the CTAs along y, an N tile of B those along x: each loads its share and sends it to all.
@@ -80,7 +83,9 @@ using TileA = Operand<A, kTileM, true, kClusterY>;
 using TileB = Operand<B, kTileN, true, kClusterX>;
 inline constexpr u32 kStageBytes = TileA::kBytes + TileB::kBytes;
 
-inline constexpr u32 kWarpsM = kTileM / (64 * kConsumers);  // wgmma tiles of 64 rows above each other in a warpgroup
+inline constexpr bool kPingPong = ADVISOR_PING_PONG;
+inline constexpr u32 kSharers = kPingPong ? 1 : kConsumers;  // warpgroups of one tile
+inline constexpr u32 kWarpsM = kTileM / (64 * kSharers);     // wgmma tiles of 64 rows above each other in a warpgroup
 inline constexpr u32 kAccumulators = kTileN / 2;            // registers of one such tile
 using Mma = ptx::wgmma_mma_async<kTileN, A, B>;
 
@@ -89,13 +94,14 @@ inline constexpr u32 kChunks = kTileN / kColumns;
 inline constexpr u32 kChunkValues = kColumns * 64 / 128;
 // What a warpgroup receives of partial sums: every slice of the chunks that its CTA owns.
 inline constexpr u32 kPartialBytes = ceil_div(kWarpsM * kChunks, kClusterZ) * kClusterZ * 64 * kColumns * sizeof(float);
+static_assert(!kPingPong || !kSlicesInCluster, "the barriers of the exchange count every warp, tile by tile");
 static_assert(!kSlicesInCluster || kConsumers * kPartialBytes <= kStages * kStageBytes, "they lie in the ring");
 using BoxStore = TmaStore<D, kDNMajor, kColumns>;
 
-// Every consumer warp frees a stage in each CTA that may send into it: its row and its column of the cluster.
+// Every warp that reads a stage frees it in each CTA that may send into it: its row and its column of the cluster.
 inline constexpr u32 kConsumerWarps = 4 * kConsumers;
 inline constexpr u32 kSenders = kClusterX + kClusterY - 1;
-inline constexpr u32 kEmptyArrivals = kConsumerWarps * kSenders;
+inline constexpr u32 kEmptyArrivals = 4 * kSharers * kSenders;
 // The producing warp and the consumer warps of every CTA read a ticket.
 inline constexpr u32 kTicketReaders = (1 + kConsumerWarps) * kClusterSize;
 
@@ -106,7 +112,8 @@ struct Smem {
     static constexpr u32 kStore = ADVISOR_SMEM_STORE;
     static constexpr u32 kFull = ADVISOR_SMEM_BARRIERS;
     static constexpr u32 kEmpty = kFull + 8 * kStages;
-    static constexpr u32 kTicketFull = kEmpty + 8 * kStages;
+    static constexpr u32 kTurn = kEmpty + 8 * kStages;
+    static constexpr u32 kTicketFull = kTurn + (kPingPong ? 16 : 0);
     static constexpr u32 kTicketEmpty = kTicketFull + 8;
     static constexpr u32 kTicketSlot = kTicketEmpty + 8;
 };
@@ -177,7 +184,7 @@ __device__ __forceinline__ void cluster_barrier() {
 __device__ __forceinline__ void join_exchange() {
     cluster_barrier();  // every ring is idle: all operands are read, no copy is on its way
     cluster_barrier();  // all partial sums have arrived in the rings' memory
-    cluster_barrier();  // all of them are read: the rings may be filled again
+    if constexpr (kRingsRefill) cluster_barrier();  // all of them are read: the rings may be filled again
 }
 
 }  // namespace gemm
@@ -213,6 +220,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         for (u32 stage = 0; stage < kStages; ++stage) {
             ptx::mbarrier_init(smem + Smem::kFull + 8 * stage, 1);
             ptx::mbarrier_init(smem + Smem::kEmpty + 8 * stage, kEmptyArrivals);
+        }
+        if constexpr (kPingPong) {
+            ptx::mbarrier_init(smem + Smem::kTurn, 4);
+            ptx::mbarrier_init(smem + Smem::kTurn + 8, 4);
         }
         if constexpr (kTicket) {
             ptx::mbarrier_init(smem + Smem::kTicketFull, 1);
@@ -266,8 +277,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     } else {
         ptx::setmaxnreg_inc<kConsumerRegisters>();
         const u32 consumer = warpgroup - 1;
+#if ADVISOR_SPLIT_K == 1 || ADVISOR_CLUSTER_Z > 1
+        if (threadIdx.x == 128) ptx::prefetch_tensormap(&map_d);
+#endif
         const u32 lane = threadIdx.x % 32;
-        const u32 row_in_tile = consumer * kWarpsM * 64;
+        const u32 row_in_tile = kPingPong ? 0 : consumer * kWarpsM * 64;
         const u64 desc_a = TileA::descriptor(smem + Smem::kA) + row_in_tile * 128 / 16;
         const u64 desc_b = TileB::descriptor(smem + Smem::kB);
         // Lane i of a warp answers for the i-th sender.
@@ -301,9 +315,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #endif
 
         RingPosition<kStages> ring;
+        bool own = consumer == 0;
+        u32 turn_parity = consumer ^ 1;  // the first tile waits for nobody: the phase before a fresh barrier's first
         for (Work work = scheduler.first(); work.more; work = scheduler.next(work)) {
             const CtaTile tile = cta_tile(raster, place, k_blocks, work.index);
             const u32 blocks = tile.blocks.end - tile.blocks.first;
+            if constexpr (kPingPong) {
+                if (!own) {  // the other's tile, and the other's stages
+                    own = true;
+                    ring.advance_by(blocks);
+                    continue;
+                }
+                own = false;
+                // Parity tells a phase from its neighbours alone: waiting for stages while the other still waits for
+                // earlier phases of them would find a phase complete that has not begun.
+                wait(smem + Smem::kTurn + 8 * consumer, turn_parity);
+                turn_parity ^= 1;
+            }
             float acc[kWarpsM][kAccumulators];
 #pragma unroll
             for (u32 i = 0; i < kWarpsM; ++i) {
@@ -321,6 +349,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 if (block > 0) release(before);
                 before = ring.stage;
                 ring.advance();
+            }
+            if constexpr (kPingPong) {  // the other may multiply: every stage of this tile has been waited for
+                if (lane == 0) ptx::mbarrier_arrive(smem + Smem::kTurn + 8 * (consumer ^ 1));
             }
             ptx::wgmma_wait_group<0>();
 #pragma unroll
@@ -378,14 +409,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     }
                 }
             }
-            if constexpr (kSlicesInCluster) {
+            if constexpr (kSlicesInCluster && kRingsRefill) {
                 ptx::fence_proxy_async();  // the next copies into the rings come after these reads and writes
                 cluster_barrier();
             }
 #endif
 #if defined(ADVISOR_TRACE)
             // [batch][slice][tile of M][tile of N], tiles of one CTA.
-            if (threadIdx.x == 128 && tile.row < m && tile.column < n) {
+            const bool counts = threadIdx.x % 128 == 0 && (kPingPong || consumer == 0);
+            if (counts && tile.row < m && tile.column < n) {
                 const u32 tiles_n = ceil_div(n, kTileN);
                 const u64 layer = static_cast<u64>(tile.batch) * kSplitK + tile.slice;
                 const u64 line = layer * ceil_div(m, kTileM) + tile.row / kTileM;

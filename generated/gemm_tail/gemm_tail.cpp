@@ -149,7 +149,7 @@ Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream s
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 2, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          256) * ceil_div(n, 192) * batch) * 2,
+          256) * ceil_div(n, 224) * batch) * 2,
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -168,7 +168,7 @@ Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream s
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 96, 1},
+      {64, 112, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -179,10 +179,10 @@ Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream s
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
+      {32, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_SWIZZLE_64B,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
@@ -227,7 +227,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 192) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 224) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -244,7 +244,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 192, 1},
+      {64, 224, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -255,10 +255,10 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
+      {32, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_SWIZZLE_64B,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);

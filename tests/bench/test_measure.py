@@ -252,6 +252,16 @@ def test_a_marked_block_is_made_again_from_its_results(gpu: FakeDevice, suite: P
     assert not rewrite_tables(page)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])
+def test_the_tables_that_documents_quote_are_those_of_the_results(tmp_path: Path, page: str) -> None:
+    root = Path(__file__).parent.parent.parent
+    (tmp_path / "benchmarks").symlink_to(root / "benchmarks")
+    copy = tmp_path / page
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text((root / page).read_text())
+    assert not rewrite_tables(copy), "run `make tables`"
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from advisor.bundle.store import read_bundle, units
-from advisor.emulator import load_program
+from advisor.codegen import templates
+from advisor.emulator import KernelFault, load_program
 from advisor.kinds.gemm import sm90
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork
@@ -101,11 +102,59 @@ def test_the_chips_own_way_to_add_stays_within_the_bound():
     Gemm(p, candidate(p), "sm_90a").check(case_of(p), numerics="model")
 
 
-def test_few_sms_run_many_tiles():
+def few_sms(count: int) -> Any:
     from advisor.emulator.world import cut_profile
     from advisor.machine.profile_file import load_profile
 
+    return cut_profile(load_profile("h200"), count)
+
+
+def test_few_sms_run_many_tiles():
     p = problem(512, 512, 64)
-    device = cut_profile(load_profile("h200"), 2)
-    outcome = Gemm(p, candidate(p, cluster=(2, 1, 1), schedule="static"), "sm_90a").check(case_of(p), profile=device)
+    kernel = Gemm(p, candidate(p, cluster=(2, 1, 1), schedule="static"), "sm_90a")
+    assert kernel.check(case_of(p), profile=few_sms(2)).warnings == ()
+
+
+FEW_WORKERS = {"grid_blocks": (4, 1, 1)}  # each has several tiles
+
+
+@pytest.mark.parametrize("policy", ["lazy", "adversarial"])
+@pytest.mark.parametrize("schedule", ["static", "ticket"])
+@pytest.mark.parametrize("k", [64, 256, 328])  # of 1, 4 and 6 blocks: a ring of 3 is passed 0, 1 and 2 times
+def test_warpgroups_that_take_tiles_in_turn(schedule, k, policy):
+    p = problem(512, 300, k)
+    c = candidate(p, (128, 64), cluster=(2, 1, 1), schedule=schedule, stages=3)
+    assert sm90.ping_pong(p, c)
+    outcome = Gemm(p, c, "sm_90a").check(case_of(p), shape=FEW_WORKERS, async_policy=policy, seed=3)
     assert outcome.warnings == ()
+    assert outcome.clusters == 2
+
+
+def test_without_turns_a_warpgroup_reads_stages_that_have_not_landed():
+    """The broken twin: one line less, and a wait two phases ahead passes at once."""
+    p = problem(512, 300, 256)
+    kernel = Gemm(p, candidate(p, (128, 64), schedule="static", stages=3), "sm_90a")
+    source = templates.render(kernel.spec.template, **kernel.spec.context)
+    turn = "wait(smem + Smem::kTurn + 8 * consumer, turn_parity);"
+    assert source.count(turn) == 1
+    unit = Unit(
+        "kernel.cu", source.replace(turn, ""), templates.headers_for(source), "sm_90a", kernel.spec.kernel.defines
+    )
+    kernel.program = load_program(compile_cuda(unit).ptx, kernel.spec.kernel.entry)
+    with pytest.raises((KernelFault, AssertionError)):
+        kernel.check(case_of(p), shape=FEW_WORKERS, async_policy="lazy")
+
+
+@pytest.mark.parametrize("tile", [(128, 192), (256, 64), (128, 112), (64, 24), (64, 176)])
+def test_tiles_of_every_shape(tile):
+    p = problem(200, 190, 136)
+    c = candidate(p, tile, schedule="static")
+    outcome = Gemm(p, c, "sm_90a").check(case_of(p), shape={"grid_blocks": (2, 1, 1)}, async_policy="random")
+    assert outcome.warnings == ()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
+def test_fp8_sums_of_one_stage_are_added_while_the_next_is_multiplied(blocks):
+    p = problem(72, 64, 128 * blocks, "e4m3")
+    kernel = Gemm(p, candidate(p, (128, 64)), "sm_90a")
+    assert kernel.check(case_of(p), async_policy="adversarial").warnings == ()

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from advisor.bundle import evaluate
-from advisor.kinds.gemm import sm90
+from advisor.kinds.gemm import cost, sm90, space
 from advisor.kinds.gemm.interface import arguments
+from advisor.machine import load_profile
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork, Raster
 from advisor.records.launch import Kernel, PtrParam, ScalarParam, ScratchParam, TensorMapParam
@@ -108,13 +109,38 @@ def test_roles_hold_no_more_registers_than_the_launch_gives() -> None:
 @pytest.mark.parametrize("tile_m", sm90.TILE_M)
 def test_empty_counts_every_warp_that_reads_what_a_cta_sends(cluster: tuple[int, int, int], tile_m: int) -> None:
     p = problem()
-    c = candidate(p, (tile_m, 64), cluster)
     x, y, _ = cluster
     ctas = [(i, j) for i in range(x) for j in range(y)]
     for sender in ctas:  # A goes to the CTAs with the same M tile (along y), B to those with the same N tile (along x)
         receivers = {each for each in ctas if each[0] == sender[0] or each[1] == sender[1]}
-        warps = 4 * (1 if tile_m == 64 else 2)
-        assert row(p, c, "empty").arrivals == warps * len(receivers)
+        for schedule in ("one_tile", "static"):
+            warps = 4 if tile_m == 64 or (tile_m == 128 and schedule == "static") else 8
+            assert row(p, candidate(p, (tile_m, 64), cluster, schedule), "empty").arrivals == warps * len(receivers)
+
+
+def test_warpgroups_take_tiles_in_turn_where_one_holds_a_whole_tile() -> None:
+    p, fp8 = problem(), problem(dtype="e4m3")
+    assert sm90.ping_pong(p, candidate(p, (128, 128), schedule="static"))
+    assert sm90.ping_pong(p, candidate(p, (128, 64), schedule="ticket"))
+    assert not sm90.ping_pong(p, candidate(p, (128, 128), schedule="one_tile"))  # one tile: there is no turn
+    assert not sm90.ping_pong(p, candidate(p, (128, 144), schedule="static"))  # one warpgroup's registers hold 128
+    assert not sm90.ping_pong(p, candidate(p, (256, 64), schedule="static"))
+    assert not sm90.ping_pong(p, candidate(p, (64, 64), schedule="static"))  # one consumer
+    assert not sm90.ping_pong(p, candidate(p, (128, 64), (1, 1, 2), "static", split_k=2))
+    c_m_major = problem(c={"major": "m"}, epilogue={"beta": 1.0})
+    assert not sm90.ping_pong(c_m_major, candidate(c_m_major, (128, 128), schedule="static"))
+    assert sm90.ping_pong(c_m_major, candidate(c_m_major, (128, 128), schedule="static", swap_ab=True))
+    assert not sm90.ping_pong(fp8, candidate(fp8, (128, 64), schedule="static"))  # registers hold sums twice
+
+
+@pytest.mark.parametrize("fields", [{}, {"dtype": "e4m3"}, {"c": {"major": "m"}, "epilogue": {"beta": 1.0}}])
+def test_the_cost_knows_which_kernels_take_tiles_in_turn(fields: dict[str, Any]) -> None:
+    p = problem(**fields)
+    table = space.table(p, "sm90", load_profile("h200"))
+    costs = cost.evaluate(p, table)
+    turns = cost.ping_pong(p, table)
+    for index in range(0, table.rows, 997):
+        assert bool(turns[index]) == sm90.ping_pong(p, table.candidate(index, cost.raster_of(costs, index)))
 
 
 def test_full_expects_both_tiles_whoever_sends_them() -> None:
@@ -157,7 +183,7 @@ def test_the_whole_space_of_tiles_is_legal_for_16_bit_types() -> None:
 
 BROKEN: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("SM90_TILE", {}, {"tile": (96, 128)}, {}),
-    ("SM90_TILE", {}, {"tile": (128, 48)}, {}),
+    ("SM90_TILE", {}, {"tile": (128, 40)}, {}),
     ("SM90_TILE_K", {}, {}, {"tile": (128, 256, 32)}),
     ("SM90_THREADS", {}, {}, {"threads": 256}),
     ("SM90_STAGES", {}, {}, {"stages": 1}),

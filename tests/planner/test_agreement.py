@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,14 @@ from advisor.machine import load_profile
 from advisor.planner.agreement import agreement
 from advisor.workflow import TUNED_CHOICES
 
-DATA = Path(__file__).parent.parent / "data"
 TABLE = TUNED_CHOICES.read_text()
-LARGEST_ERROR = 1.30  # the worst of 20 shapes; small ones that the library serves with kernels of its own
-MEAN_ERROR = 1.08
-# Kernels of this project on one H200, driver 580.159.04: what was launched, and microseconds a launch.
+LARGEST_ERROR, MEDIAN_ERROR = 1.30, 1.12  # predicted over measured time of the picks
+RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results"
+# Kernels of this project on two H200s, driver 580.159.04: what was launched, and microseconds a launch. Units differ:
+# 8192^3 took 1407 us on the cooler one and 1614 to 1645 us on the other, whose times stand here where it ran a kernel.
 OWN = {
-    "bf16 4096^3": ({"m": 4096, "n": 4096, "k": 4096}, 186.4),
-    "bf16 8192^3": ({"m": 8192, "n": 8192, "k": 8192}, 1407.0),
+    "bf16 4096^3": ({"m": 4096, "n": 4096, "k": 4096}, 203.7),
+    "bf16 8192^3": ({"m": 8192, "n": 8192, "k": 8192}, 1645.0),
     "fp16 4096^3": ({"m": 4096, "n": 4096, "k": 4096, "dtype": "fp16"}, 191.2),
     "tf32 4096^3": ({"m": 4096, "n": 4096, "k": 4096, "dtype": "tf32"}, 339.4),
     "fp32 output": ({"m": 4096, "n": 4096, "k": 4096, "d": {"dtype": "fp32"}}, 199.8),
@@ -30,20 +29,21 @@ OWN = {
         {"m": 4096, "n": 4096, "k": 4096, "epilogue": {"beta": 1.0, "bias": "row", "activation": "gelu"}}, 232.0,
     ),
     "16 of 1024^3": ({"m": 1024, "n": 1024, "k": 1024, "batch": 16}, 56.4),
-    "256^3": ({"m": 256, "n": 256, "k": 256, "overrides": {"tile": [64, 64, 64]}}, 5.25),
+    "a few tiles": ({"m": 232, "n": 208, "k": 312, "overrides": {"tile": [64, 8, 64]}}, 3.45),
+    "tiles in turn": ({"m": 16384, "n": 16384, "k": 512}, 473.0),
     "decode": (
         {
             "m": 16, "n": 8192, "k": 8192,
-            "overrides": {"tile": [64, 16, 64], "cluster": [1, 1, 2], "swap_ab": True},
+            "overrides": {"tile": [64, 16, 64], "cluster": [1, 1, 1], "swap_ab": True},
         },
-        46.0,
+        35.1,
     ),
     "fp8 8192^3": (
         {
             "m": 8192, "n": 8192, "k": 8192, "dtype": "e4m3", "accumulate": "fast",
-            "overrides": {"tile": [128, 192, 128]},
+            "overrides": {"tile": [128, 256, 128], "cluster": [2, 1, 1]},
         },
-        747.0,
+        846.5,
     ),
     "portable bf16": ({"m": 8192, "n": 8192, "k": 8192, "overrides": {"kernel": "portable"}}, 2871.0),
     "portable tf32": ({"m": 8192, "n": 8192, "k": 8192, "dtype": "tf32", "overrides": {"kernel": "portable"}}, 5817.0),
@@ -116,17 +116,24 @@ def test_the_usual_raster_stays_where_bytes_do_not_bind(plan_for, size):
     assert (raster.order, raster.group) == ("along_n", 8)
 
 
-def test_predicted_times_are_within_the_stated_factor_of_the_library(plan_for):
-    logs = []
-    for row in json.loads((DATA / "h200_library_baseline.json").read_text())["gemm"]:
-        choice = plan_for("h200", m=row["M"], n=row["N"], k=row["K"]).choice
-        ratio = choice.prediction.time_us / row["cublas_us"]
-        logs.append(abs(math.log(ratio)))
-        assert 1 / LARGEST_ERROR <= ratio <= LARGEST_ERROR, (row, choice.kernel_id)
-        if choice.prediction.bound == "tensor" and row["cublas_us"] > 100:
-            assert choice.prediction.low_us <= row["cublas_us"] <= choice.prediction.high_us, row
-    assert len(logs) == 20
-    assert math.exp(sum(logs) / len(logs)) <= MEAN_ERROR
+def test_predicted_times_are_within_the_stated_factor_of_measured_ones():
+    from advisor.bench.results import read_results
+    from advisor.kinds import workload
+    from advisor.problem.gemm import GemmProblem
+
+    factors = []
+    suites = [read_results(RESULTS / f"h200_{each}.json") for each in ("shapes20", "decode", "fp8")]
+    for row in (problem for each in suites for problem in each.problems):
+        problem = GemmProblem.model_validate(row.problem)
+        search = workload(problem).explore(load_profile("h200"), "sm90", forced=True)
+        own = {each.candidate.candidate(): each.median_us for each in row.contestants if each.role == "pick"}
+        for candidate, measured_us in own.items():
+            found = next(i for i in search.time_us.argsort() if search.candidate(int(i)) == candidate)
+            ratio = float(search.time_us[found]) / measured_us
+            assert 1 / LARGEST_ERROR <= ratio <= LARGEST_ERROR, (row.name, ratio)
+            factors.append(max(ratio, 1 / ratio))
+    assert len(factors) >= 30
+    assert statistics.median(factors) <= MEDIAN_ERROR
 
 
 @pytest.mark.parametrize("bad", ["-1", "", "0", "x", "9" * 5000, "2147483648"])

@@ -216,7 +216,9 @@ MAKES: dict[str, dict[str, Any]] = {
 def test_every_tile_of_every_make_compiles_as_planned(make: str) -> None:
     p = problem(**MAKES[make])
     built = 0
-    for tile in itertools.product(sm90.TILE_M, sm90.TILE_N):
+    # Every second N, those that other makes leave out.
+    widths = sm90.TILE_N[list(MAKES).index(make) % 2 :: 2]
+    for tile in itertools.product(sm90.TILE_M, widths):
         c = candidate(p, tile)
         if not sm90.violations(p, c):
             check(p, c, sass=False)

@@ -28,7 +28,9 @@ RASTER_GROUPS = (1, 2, 4, 8, 16, 32)
 USUAL_RASTER = Raster("along_n", 8)  # measured best or equal on an H200; another one has to save bytes for sure
 CLEAR_GAIN = 0.95
 HARMLESS = 0.5  # of the time in which the launch could have read the bytes: the norm then adds 1.5 %
-SWAP_MAX_M = 128  # one MMA tile of M: a swap pays where m would leave most of it empty
+SWAP_MAX_M = 256  # the widest N of an MMA: one tile then has all of m, without a row to spare
+OUTSIDE_ROW_CYCLES = 4.5  # of the copies' time, for a row of a box outside the matrix: M 8 to 64 on an H200
+LINE_BYTES = 128  # of the L2; rows that begin between two lines ask for both
 L2_USABLE = 0.6  # of the L2: the rest holds what streams through and D on its way out
 BOUNDS = ("tensor", "smem", "l2", "sm_fill", "latency")
 LANES = 128  # of one SM: elements that one instruction of the epilogue treats in a cycle
@@ -48,6 +50,7 @@ class Tuning:
     fill_bytes_per_clk: float  # most that one SM takes in
     merged: float  # of the bytes asked for, what reaches the L2: SMs that ask for a line together are served once
     cold: float  # extra L2 cycles of a byte's first read: written into the L2 of each die before it is read
+    straddle: float  # how many times longer rows take that begin between two lines of the L2
     latency: float  # from a load's issue to its barrier, out of the L2
     miss: float  # what DRAM adds to that at a byte's first read
     coupling: float  # what multicast adds to it: a slot is free when every receiver has freed it
@@ -55,6 +58,7 @@ class Tuning:
     dram: float  # share of a copy's bandwidth that reads reach in boxes of 128-byte lines, a leading dimension apart
     start: float  # once a launch: instructions, tensor maps and translations come from memory, the last D reaches it
     setup: float  # from a cluster's start to its first load
+    opening: float  # what a CTA's first loads and last stores take beyond later ones: nothing else is in flight
     barriers: float  # cluster barriers of a launch: before the first remote access and before the exit
     store_bytes_per_clk: float  # accumulator to D through shared memory and TMA, one SM
     store_latency: float
@@ -71,24 +75,27 @@ class Tuning:
 TUNING: dict[Family, Tuning] = {
     "sm100": Tuning(
         issue=1.0, bubble=0.0, sharpness=5, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5, cold=0.5,
-        latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0, setup=300.0, barriers=2.0,
-        store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0, value_slots=0.0, chunk_latency=0.0,
-        batch_latency=0.0, direct_values_per_clk=4.0, gemm_clock=1.0, transfer_power=0.12, tf32_power=1.0,
+        straddle=1.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0,
+        setup=300.0, opening=0.0, barriers=2.0, store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0,
+        value_slots=0.0, chunk_latency=0.0, batch_latency=0.0, direct_values_per_clk=4.0, gemm_clock=1.0,
+        transfer_power=0.12, tf32_power=1.0,
     ),
     "sm90": Tuning(
-        issue=1.0, bubble=30.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=80.0, merged=0.5, cold=0.3,
-        latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0, setup=300.0, barriers=2.0,
-        store_bytes_per_clk=40.0, store_latency=500.0, hides=1.0, value_slots=6.0, chunk_latency=550.0,
-        batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875, transfer_power=0.12, tf32_power=0.8,
+        issue=1.0, bubble=110.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=97.0, merged=0.58, cold=0.19,
+        straddle=1.3, latency=1000.0, miss=1300.0, coupling=300.0, multicast=40.0, dram=0.95, start=1800.0,
+        setup=300.0, opening=1500.0, barriers=5.0, store_bytes_per_clk=130.0, store_latency=100.0, hides=1.0,
+        value_slots=7.0, chunk_latency=640.0, batch_latency=600.0, direct_values_per_clk=5.0, gemm_clock=0.875,
+        transfer_power=0.08, tf32_power=0.8,
     ),
     "portable": Tuning(
         issue=0.68, bubble=0.0, sharpness=3, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5, cold=0.3,
-        latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0, setup=200.0, barriers=0.0,
-        store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0, value_slots=6.0, chunk_latency=0.0,
-        batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875, transfer_power=0.12, tf32_power=0.8,
+        straddle=1.35, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0,
+        setup=200.0, opening=0.0, barriers=0.0, store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0,
+        value_slots=6.0, chunk_latency=0.0, batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875,
+        transfer_power=0.12, tf32_power=0.8,
     ),
 }  # fmt: skip
-EPILOGUE_POWER = 0.7  # of an SM in an epilogue, over one that multiplies
+EPILOGUE_POWER = 1.4  # of an SM in an epilogue, over one that multiplies
 POWER_EXPONENT = 0.5  # clock under a power cap ~ activity^-0.5: power ~ activity x clock^2
 _EXPECTED_MAX = np.interp(np.arange(17), (1, 2, 4, 8, 16), (0.0, 0.564, 1.029, 1.424, 1.766))
 # of n standard normal costs: what the slowest of n CTAs is above the mean, in standard deviations
@@ -180,11 +187,12 @@ def evaluate(
 
     shape = (extent_m / tiles_m, extent_n / tiles_n)
     all_tiles = tiles_m * tiles_n * p.batch
-    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, working, per_sm, k_steps, all_tiles)
+    outside = _outside(t, (extent_m, extent_n), (tiles_m, tiles_n), clusters / np.maximum(1, available))
+    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles)
     sliced = scratch > 1
     store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm)
     barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
-    prologue = tune.setup + tune.latency + tune.miss * fresh + barriers * profile.cluster_barrier_cycles
+    prologue = tune.setup + tune.opening + tune.latency + tune.miss * fresh + barriers * profile.cluster_barrier_cycles
     rounds = ceil_div(clusters, np.maximum(1, available))
     slowest = np.maximum.reduce([steps[name] for name in BOUNDS])
     busy = prologue + rounds * (k_steps * slowest + arithmetic + waits)
@@ -200,7 +208,7 @@ def evaluate(
     if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
         main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.size // t.mma_ctas, 16)])
     epilogue = store + arithmetic * throttle + waits
-    overlap = np.where(persistent, _hidden(t, tune, store, epilogue), 0.0)
+    overlap = np.where(persistent, _hidden(p, t, tune, store, epilogue), 0.0)
     claim = np.where(
         t.schedule == CLC,
         profile.clc_round_trip_cycles,
@@ -265,11 +273,31 @@ def _to(value: Floats, power: int) -> Floats:
     return value if result is None else result
 
 
+def _outside(t: Table, extents: tuple[Ints, Ints], tiles: tuple[Ints, Ints], waves: Floats) -> Floats:
+    """Rows of the boxes of one K step that lie outside the matrices, of the CTA that counts: with one wave the one at
+    the ragged edge decides, with many the average does."""
+    if t.family == "portable":
+        return np.zeros(t.rows)
+    total = np.zeros(t.rows)
+    for extent, count, tile, boxes in zip(
+        extents, tiles, (t.tile_m, t.tile_n), (t.cluster_y, t.cluster_x), strict=True
+    ):
+        spare = count * tile - extent
+        total = total + spare / boxes * np.maximum(1.0 / count, 1.0 / np.maximum(1.0, waves))
+    return total
+
+
+def _straddles(p: GemmProblem) -> bool:
+    """Whether rows of an operand begin between two lines of the L2."""
+    return any(each.ld * each.element_bytes % LINE_BYTES for each in (p.a, p.b))
+
+
 def _step_bounds(
     p: GemmProblem,
     t: Table,
     tune: Tuning,
     shape: tuple[Floats, Floats],
+    outside: Floats,
     working: Ints,
     per_sm: Floats,
     k_steps: Ints,
@@ -306,11 +334,13 @@ def _step_bounds(
     fresh = np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
     # Bytes that no other SM asks for come at the rate that was measured for such.
     intake = fresh / profile.l2_bytes_per_clk_per_sm + (1.0 - fresh) / tune.fill_bytes_per_clk
-    fill = ((a_use + b_use) * intake + tune.multicast * shared) * per_sm
+    straddle = tune.straddle if _straddles(p) else 1.0
+    zeros = OUTSIDE_ROW_CYCLES * outside
+    fill = ((a_use + b_use) * intake * straddle + tune.multicast * shared + zeros) * per_sm
     asked = issued * (tune.merged + tune.cold * fresh)
     l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms)
     # Little's law: a slot is free again one latency after its load was asked for.
-    flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages
+    flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages + zeros
     return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes, fresh
 
 
@@ -385,10 +415,21 @@ def _reduction(p: GemmProblem, profile: DeviceProfile, tune: Tuning, slices: Int
     return np.asarray(profile.launch_us * clk + tune.start / 2 + tune.latency + bytes_ / rate)
 
 
-def _hidden(t: Table, tune: Tuning, store: Floats, epilogue: Floats) -> Floats:
+def ping_pong(p: GemmProblem, t: Table) -> Bools:
+    """`sm90.ping_pong` of every row: one warpgroup multiplies while the other finishes its tile."""
+    if t.family != "sm90":
+        return np.zeros(t.rows, dtype=np.bool_)
+    from advisor.kinds.gemm.sm90 import PING_PONG_COLUMNS, ROWS_PER_WGMMA, has_room_for_a_tile
+
+    room = np.where(t.swap, has_room_for_a_tile(p, True), has_room_for_a_tile(p, False))
+    fits = room & (t.tile_m == 2 * ROWS_PER_WGMMA) & (t.tile_n <= PING_PONG_COLUMNS)
+    return np.asarray(fits & (t.schedule != ONE_TILE) & (t.cluster_z == 1))
+
+
+def _hidden(p: GemmProblem, t: Table, tune: Tuning, store: Floats, epilogue: Floats) -> Floats:
     """Share of the epilogue that hides under the next main loop: all of it needs a second accumulator."""
     if t.family != "sm100":
-        return tune.hides * store / np.maximum(epilogue, 1.0)
+        return np.where(ping_pong(p, t), 1.0, tune.hides * store / np.maximum(epilogue, 1.0))
     columns = np.where((t.mma_ctas == 2) & (t.tile_m == 64), t.tile_n // 2, t.tile_n)
     return np.where((2 * columns <= 512) & (t.cluster_z == 1), tune.hides, 0.0)
 

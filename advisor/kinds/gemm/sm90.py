@@ -38,7 +38,7 @@ ENTRY = "gemm_sm90"
 REDUCE_ENTRY = "gemm_sm90_reduce"
 
 TILE_M = (64, 128, 256)
-TILE_N = (8, 16, 32, 64, 96, 128, 192, 256)
+TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
 CLUSTER_EXTENTS = (1, 2, 4, 8, 16)
 MAX_CLUSTER = 16
 MIN_STAGES, MAX_STAGES = 2, 8
@@ -50,6 +50,7 @@ BARRIER_BYTES = 8
 REGISTERS_PER_SM = 65536
 # Accumulators of a thread: what is left of a consumer's registers for addresses, descriptors and the epilogue.
 MAX_ACCUMULATORS = 128
+PING_PONG_COLUMNS = 128  # of a tile of 128 rows: as many accumulators as MAX_ACCUMULATORS
 MAX_PROMOTED_ACCUMULATORS = 192  # the sums of a stage and the sums so far
 
 STORED_BYTES = 2  # of an element of D that TMA stores
@@ -58,6 +59,26 @@ STORED_BYTES = 2  # of an element of D that TMA stores
 def consumers(c: Candidate) -> int:
     """Consumer warpgroups: one for 64 rows, two from 128 on."""
     return 1 if c.tile[0] <= ROWS_PER_WGMMA else 2
+
+
+def has_room_for_a_tile(p: GemmProblem, swapped: bool) -> bool:
+    """Whether the registers of one warpgroup hold the sums of 128 x 128 elements beside what its epilogue needs: not
+    with the sums of a stage as well, and not with an address for each element of C."""
+    c_n_major = p.c.major == ("m" if swapped else "n")
+    return not promotes(p) and (c_n_major or not p.uses_c)
+
+
+def ping_pong(p: GemmProblem, c: Candidate) -> bool:
+    """Whether the two consumer warpgroups take whole tiles in turn, so that one multiplies while the other finishes its
+    tile: persistent workers whose tile fits the accumulators of one warpgroup. `ping_pong` of cost.py is the same."""
+    if c.schedule == "one_tile" or slices_in_cluster(c) or not has_room_for_a_tile(p, c.work.swap_ab):
+        return False
+    return c.tile[0] == 2 * ROWS_PER_WGMMA and c.tile[1] <= PING_PONG_COLUMNS
+
+
+def sharers(p: GemmProblem, c: Candidate) -> int:
+    """Consumer warpgroups of one tile."""
+    return 1 if ping_pong(p, c) else consumers(c)
 
 
 def threads(tile_m: int) -> int:
@@ -137,9 +158,11 @@ def store_bytes(p: GemmProblem, c: Candidate) -> int:
     return consumers(c) * 2 * ROWS_PER_WGMMA * chunk_columns(c) * STORED_BYTES
 
 
-def barrier_bytes(c: Candidate) -> int:
-    """full and empty of every stage; full and empty of the ticket, and its slot."""
-    return (2 * c.stages + (3 if c.schedule == "ticket" else 0)) * BARRIER_BYTES
+def barrier_bytes(p: GemmProblem, c: Candidate) -> int:
+    """full and empty of every stage; whose turn it is, one for each warpgroup; full and empty of the ticket, and its
+    slot."""
+    turns = 2 if ping_pong(p, c) else 0
+    return (2 * c.stages + turns + (3 if c.schedule == "ticket" else 0)) * BARRIER_BYTES
 
 
 def resources(p: GemmProblem, c: Candidate) -> Resources:
@@ -150,7 +173,7 @@ def resources(p: GemmProblem, c: Candidate) -> Resources:
         ("a", c.stages * a_bytes),
         ("b", c.stages * b_bytes),
         ("store", store_bytes(p, c)),
-        ("barriers", barrier_bytes(c)),
+        ("barriers", barrier_bytes(p, c)),
     )
     return Resources(
         threads=c.threads,
@@ -196,13 +219,28 @@ def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
             name="empty",
             scope="cta" if senders == 1 else "cluster",
             count=c.stages,
-            arrivals=warps * senders,
-            arrivals_from=f"{warps} consumer warps x {senders} CTAs of this one's row and column (x {x} + y {y} - 1)",
+            arrivals=4 * sharers(p, c) * senders,
+            arrivals_from=f"{4 * sharers(p, c)} warps that read it x {senders} CTAs of this one's row and column "
+            f"(x {x} + y {y} - 1)",
             tx_bytes=0,
             phases="once a K block: every CTA that this one's copies reach has read the stage",
             failure="too low: a copy overwrites a stage that a peer still reads; too high: the producer hangs",
         ),
     ]
+    if ping_pong(p, c):
+        rows.append(
+            BarrierRow(
+                name="turn",
+                scope="cta",
+                count=2,
+                arrivals=4,
+                arrivals_from="the warps of the other consumer warpgroup, behind the last stage of its tile",
+                tx_bytes=0,
+                phases="once a tile of its warpgroup: the tile before has waited for all of its stages",
+                failure="stages are waited for two phases ahead, where parity cannot tell them apart: wgmma reads what "
+                "has not landed",
+            )
+        )
     if c.schedule == "ticket":
         readers = (1 + warps) * size
         rows += [
@@ -241,8 +279,11 @@ def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
             )
         )
     if slices_in_cluster(c):
-        phases = "three times a tile: every ring is idle; all partial sums have arrived; all of them are read"
-        rows.append(_cluster_row(c, "partials", 3, phases))
+        refill = c.schedule != "one_tile"  # else nothing follows but the barrier at the exit
+        phases = "a tile: every ring is idle; all partial sums have arrived" + (
+            "; all of them are read" if refill else ""
+        )
+        rows.append(_cluster_row(c, "partials", 3 if refill else 2, phases))
     if size > 1:
         rows += [
             _cluster_row(c, "start", 1, "once, before the first remote access"),
@@ -456,6 +497,7 @@ class Sm90Context:
     c_n_major: bool
     d_n_major: bool
     promote: bool
+    promoted_registers: int
     tma_store: bool
     use_c: bool
     bias: str
@@ -487,6 +529,7 @@ def context(p: GemmProblem, c: Candidate) -> Sm90Context:
         c_n_major=view.c_n_major,
         d_n_major=view.d_n_major,
         promote=promotes(p),
+        promoted_registers=MAX_PROMOTED_ACCUMULATORS,
         tma_store=stores_through_tma(p),
         use_c=p.uses_c,
         bias=view.bias,
@@ -562,6 +605,7 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
         "ADVISOR_RASTER_ALONG_M": int(c.work.raster.order == "along_m"),
         "ADVISOR_RASTER_GROUP": c.work.raster.group,
         "ADVISOR_STAGES": c.stages,
+        "ADVISOR_PING_PONG": int(ping_pong(p, c)),
         "ADVISOR_COLUMNS": chunk_columns(c),
         **offsets,
     }

@@ -20,6 +20,13 @@ struct RingPosition {
             parity ^= 1;
         }
     }
+
+    // Past stages that another reader consumes.
+    __device__ __forceinline__ void advance_by(u32 count) {
+        const u32 place = stage + count;
+        parity ^= place / kStages & 1;
+        stage = place % kStages;
+    }
 };
 
 // Barriers of arrivals and copies within the CTA.

@@ -172,8 +172,8 @@ struct DirectStore {
     }
 };
 
-// Through shared memory and TMA, 16-bit D. A warpgroup owns two buffers and fills one while the other drains; both the
-// box and the buffer are 64 rows by kColumns columns, whichever of them is contiguous.
+// Through shared memory and TMA, 16-bit D. A warpgroup owns two buffers and fills one while TMA reads the other; both
+// the box and the buffer are 64 rows by kColumns columns, whichever of them is contiguous.
 //
 // TMA cuts a box off at the end of the tensor, but along the contiguous extent only in units of 16 bytes: where the end
 // lies within a unit, what is stored behind it would be lost. `fits` says whether it does not; a chunk that does not
@@ -192,28 +192,33 @@ struct TmaStore {
     const TensorMap* map;
     u32 buffers;  // shared address, a multiple of 1024
     u32 barrier;  // named barrier of this warpgroup
-    u32 buffer = 0;
+    u32 chunks = 0;  // so far
 
     // The whole warpgroup. One thread of it issues every store: bulk groups belong to the thread that commits them.
     __device__ __forceinline__ void chunk(const float (&values)[kColumns * 64 / 128], u32 row0, u32 column0, u32 batch,
                                           bool inside) {
-        const u32 destination = buffers + buffer * kBufferBytes;
+        const u32 destination = buffers + chunks % 2 * kBufferBytes;
+        if (chunks >= 2) {  // the store before the last one has read this buffer; the last one may still read the other
+            if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group_read<1>();
+            ptx::barrier_sync(barrier, 128);
+        }
         fill(values, destination);
         ptx::fence_proxy_async_shared_cta();
-        // Stores before this one have read their buffer, so behind the barrier the other buffer may be filled.
-        if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group_read<0>();
         ptx::barrier_sync(barrier, 128);
-        if (threadIdx.x % 128 == 0 && inside) {
-            ptx::cp_async_bulk_tensor_3d_shared_to_global(map, destination, kNMajor ? column0 : row0,
-                                                          kNMajor ? row0 : column0, batch);
-            ptx::cp_async_bulk_commit_group();
+        if (threadIdx.x % 128 == 0) {
+            if (inside) {
+                ptx::cp_async_bulk_tensor_3d_shared_to_global(map, destination, kNMajor ? column0 : row0,
+                                                              kNMajor ? row0 : column0, batch);
+            }
+            ptx::cp_async_bulk_commit_group();  // an empty one too: the wait above counts chunks
         }
-        buffer ^= 1;
+        ++chunks;
     }
 
-    // The whole warpgroup, before the buffers' memory goes away.
+    // The whole warpgroup, before the buffers' memory goes away. The writes themselves outlive the CTA: they are
+    // complete when the grid is.
     __device__ __forceinline__ void drain() const {
-        if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group<0>();
+        if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group_read<0>();
     }
 
    private:

@@ -22,7 +22,6 @@ from advisor.emulator.floating import (
 )
 from advisor.emulator.formats import (
     BF16,
-    F16,
     F32,
     FORMATS,
     TF32,
@@ -337,8 +336,8 @@ def _packed(word: Mnemonic, result: str, source: str) -> Operation | None:
         return _to_half_pair(word, result)
     if result in _SMALL_PAIRS and source in ("f32", *_HALF_PAIRS):
         return _to_small_pair(word, result, source)
-    if result == "f16x2" and source in _SMALL_PAIRS:
-        return _from_small_pair(word, source)
+    if result in _HALF_PAIRS and source in _SMALL_PAIRS:
+        return _from_small_pair(word, result, source)
     if result in _SMALL_QUADS and source == "f32":
         return _to_small_quad(word, result)
     if result == "ue8m0x2" and source in ("f32", "bf16x2"):
@@ -426,21 +425,22 @@ def _to_small_pair(word: Mnemonic, result: str, source: str) -> Operation | None
     return Operation(word.opcode, from_pair, (source,), (result,))
 
 
-def _from_small_pair(word: Mnemonic, source: str) -> Operation | None:
+def _from_small_pair(word: Mnemonic, result: str, source: str) -> Operation | None:
+    """To f16x2, and to bf16x2 (sm_120a): exact."""
     if not word.only("rn", "relu") or not word.has("rn"):
         return None
     kind = _SMALL_PAIRS[source]
     step = 4 if kind == "e2m1" else 8
 
-    table = encode(code_values(kind), F16)
+    table = encode(code_values(kind), FORMATS[_HALF_PAIRS[result]])
     if word.has("relu"):
-        table = relu_half(table, "f16")
+        table = relu_half(table, _HALF_PAIRS[result])
     mask = len(table) - 1
 
     def function(a: Bits) -> Bits:
         return _pack(table[(a >> a.dtype.type(step)) & mask], table[a & mask], 16, np.uint32)
 
-    return Operation(word.opcode, function, (source,), ("f16x2",))
+    return Operation(word.opcode, function, (source,), (result,))
 
 
 def _to_small_quad(word: Mnemonic, result: str) -> Operation | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from advisor.emulator import mma
 from advisor.emulator.lowering import Emitter, Value, handles
 from advisor.emulator.lowering_memory import Access, elements_of
-from advisor.emulator.ptx.ir import Address, Instruction, Operand, Vector
+from advisor.emulator.ptx.ir import Address, Immediate, Instruction, Operand, Vector
+from advisor.emulator.scaled_mma import scaled_mma
 
 _SHAPES = {"m8n8", "m16n16", "m8n16", "m16n8"}
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
@@ -71,6 +72,9 @@ def move_matrix(emitter: Emitter, index: int, instruction: Instruction) -> None:
 
 @handles("mma")
 def multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    if instruction.has("block_scale"):
+        _scaled(emitter, index, instruction)
+        return
     form = mma.warp_mma(instruction.text)
     if form is None:
         emitter.refuse()
@@ -89,6 +93,32 @@ def multiply(emitter: Emitter, index: int, instruction: Instruction) -> None:
     emitter.emit(f"{', '.join(names)}, = {function}({operands}, M.numerics)")
     for element, name in zip(elements_of(emitter, to, form.d_registers), names, strict=True):
         emitter.define(element, Value(name, bits), instruction)
+
+
+def _scaled(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    """`mma.sync` with block scales, whose selectors are immediates."""
+    form = scaled_mma(instruction.text)
+    if form is None:
+        emitter.refuse()
+    to, a, b, c, scale_a, which_a, scale_b, which_b = instruction.operands
+    selectors = []
+    for which in (which_a, which_b):
+        words = which.elements if isinstance(which, Vector) else ()
+        selectors.append([each.value for each in words if isinstance(each, Immediate)])
+        if len(selectors[-1]) != 2:
+            emitter.refuse("the selectors of scales are two immediates")
+    bytes_, threads = zip(*selectors, strict=True)
+    wrong = form.violations(bytes_, threads)
+    if wrong:
+        emitter.refuse("; ".join(wrong))
+    _whole(emitter, index, instruction)
+    function = emitter.program.constant(form, "mma", instruction.text)
+    operands = ", ".join(_arrays(emitter, each, count) for each, count in ((a, 4), (b, 2), (c, 4)))
+    scales = f"({', '.join(emitter.array(emitter.source(each, 'b32')) for each in (scale_a, scale_b))})"
+    names = [emitter.fresh() for _ in range(form.d_registers)]
+    emitter.emit(f"{', '.join(names)}, = {function}({operands}, {scales}, {bytes_}, {threads})")
+    for element, name in zip(elements_of(emitter, to, form.d_registers), names, strict=True):
+        emitter.define(element, Value(name, 32), instruction)
 
 
 def _arrays(emitter: Emitter, operand: Operand, count: int, bits: int = 32) -> str:

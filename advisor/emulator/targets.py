@@ -39,6 +39,7 @@ def features_of(instruction: Instruction) -> list[Feature]:
         found += _of_copy(names)
     elif opcode == "mma":
         found.append(Feature.MMA_SYNC_FP8 if _FP8 & names else Feature.MMA_SYNC)
+        found += [Feature.MMA_SYNC_BLOCK_SCALE] if "block_scale" in names else []
     elif opcode in ("st", "red") and "async" in names:
         found.append(Feature.ST_ASYNC)
     elif opcode == "barrier" and "cluster" in names:

@@ -19,6 +19,7 @@ class Feature(StrEnum):
     CP_ASYNC = "cp.async"
     MMA_SYNC = "mma.sync"  # 16-bit and tf32 operands
     MMA_SYNC_FP8 = "mma.sync.fp8"
+    MMA_SYNC_BLOCK_SCALE = "mma.sync.block_scale"
     CLUSTER = "cluster"  # cluster launch, barrier.cluster, mapa, DSMEM
     TMA = "cp.async.bulk.tensor"
     TMA_MULTICAST = "cp.async.bulk.tensor.multicast"
@@ -56,6 +57,7 @@ FEATURE_TARGETS: dict[Feature, frozenset[str]] = {
     Feature.CP_ASYNC: _AMPERE,
     Feature.MMA_SYNC: _AMPERE,
     Feature.MMA_SYNC_FP8: _ADA,
+    Feature.MMA_SYNC_BLOCK_SCALE: frozenset({"sm_120a", "sm_120f", "sm_121a", "sm_121f"}),
     Feature.CLUSTER: _HOPPER,
     Feature.TMA: _HOPPER,
     Feature.TMA_MULTICAST: _HOPPER,

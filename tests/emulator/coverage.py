@@ -18,6 +18,7 @@ from pathlib import Path
 from advisor.emulator import Outcome, Program, load_program
 from tests.emulator.compilers.cases_sm90 import SM90
 from tests.emulator.compilers.cases_sm100 import SM100
+from tests.emulator.compilers.cases_sm120 import SM120
 from tests.emulator.compilers.harness import check, compile_case, program_of
 from tests.emulator.forms import FAMILIES, forms, forms_of
 from tests.emulator.peers import test_opengemm as peers
@@ -30,7 +31,7 @@ Run = Callable[[], tuple[Program, Outcome]]
 
 def kernels() -> Iterator[tuple[str, Run]]:
     """Name and run of every kernel of another compiler."""
-    for target, catalogue in (("sm_90", SM90), ("sm_100", SM100)):
+    for target, catalogue in (("sm_90", SM90), ("sm_100", SM100), ("sm_120", SM120)):
         for name, build in catalogue.cases.items():
             yield f"{name} ({target})", _compiled(build, busy_sms=146 if "clc" in name else 0)
     for name, problem in peers.STATIC.items():

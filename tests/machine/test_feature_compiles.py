@@ -13,6 +13,8 @@ KERNELS = Path(__file__).parents[1] / "data" / "features"
 EDGES = [
     (Feature.MMA_SYNC_FP8, "sm_80"),
     (Feature.MMA_SYNC_FP8, "sm_89"),
+    (Feature.MMA_SYNC_BLOCK_SCALE, "sm_100a"),
+    (Feature.MMA_SYNC_BLOCK_SCALE, "sm_120f"),
     (Feature.CLUSTER, "sm_89"),
     (Feature.CLUSTER, "sm_90"),
     (Feature.WGMMA, "sm_90"),

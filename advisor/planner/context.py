@@ -55,8 +55,9 @@ class Facts:
 
     def tma_operands(self, rung: Rung) -> str:
         """The operands whose addresses and strides the rung's tensor maps bind, in words."""
-        through_tma = self.workload.analysis(rung.candidate, rung.profile)["stores_through_tma"]
-        return "A, B and D" if through_tma else "A and B"
+        facts = self.workload.analysis(rung.candidate, rung.profile)
+        names = ["A", "B", *("C" * bool(facts["loads_c_through_tma"])), *("D" * bool(facts["stores_through_tma"]))]
+        return f"{', '.join(names[:-1])} and {names[-1]}"
 
     @cached_property
     def ctas_per_sm(self) -> int:

@@ -57,6 +57,8 @@ def view(f: Facts) -> Step:
             ]
         )  # fmt: skip
     else:
+        if bytes_["c_bytes_per_tile"]:
+            rows.append(_added_row(portable, bytes_))
         rows.append(_output_row(portable, bytes_))
     receivers = max((each.receivers for each in sharing), default=1)
     return Step(
@@ -78,6 +80,28 @@ def view(f: Facts) -> Step:
     )
 
 
+def _added_row(portable: bool, bytes_: Mapping[str, float]) -> list[object]:
+    """C. (A split over scratch memory reads it in the second kernel.)"""
+    size = int(bytes_["c_bytes_per_tile"])
+    if bytes_["loads_c_through_tma"]:
+        fence = (
+            "mbarrier c_full before it is read; fence.proxy.async, then mbarrier c_empty of the epilogue warps, before "
+            "it is overwritten"
+        )
+        return [
+            "C",
+            "TMA, 1 elected thread of a warp of its own",
+            "epilogue warps",
+            size,
+            "none",
+            128,
+            fence,
+            "a chunk",
+        ]
+    reader = "every warp" if portable else "epilogue warps"
+    return ["C", "global memory", f"{reader}, ordinary loads", size, "none", 4, "none", "one tile"]
+
+
 def _output_row(portable: bool, bytes_: Mapping[str, float]) -> list[object]:
     size = int(bytes_["store_bytes_per_tile"])
     if bytes_["stores_through_tma"]:
@@ -90,6 +114,10 @@ def _output_row(portable: bool, bytes_: Mapping[str, float]) -> list[object]:
     producer = "every warp, parked in shared memory" if portable else "epilogue warps, from registers"
     fence = "a CTA barrier before the stages' memory is reused" if portable else "none: ordinary stores"
     return ["D", producer, "global memory, ordinary stores", size, "none", 4, fence, "one tile"]
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
 
 
 def _choice(slices: int, receivers: int, pair: bool) -> str:
@@ -105,7 +133,7 @@ def _choice(slices: int, receivers: int, pair: bool) -> str:
 
 def _because(f: Facts, slices: int, pair: bool, bytes_: Mapping[str, float]) -> list[Reason]:
     top, c = f.top, f.top.candidate
-    x, y, _ = c.cluster
+    receivers = {each.operand: each.receivers for each in f.workload.sharing(c)}
     alone = bytes_["l2_read_bytes_unshared"]
     because = [
         reason(
@@ -116,15 +144,15 @@ def _because(f: Facts, slices: int, pair: bool, bytes_: Mapping[str, float]) -> 
             l2_read_bytes_unshared=alone,
         )
     ]
-    if x > c.work.mma_ctas or y > 1:
-        spread = max(1, x // c.work.mma_ctas)
+    if max(receivers.values(), default=1) > 1:
         because.append(
             reason(
-                f"an A tile goes to the {y} CTAs along y, a B tile to {spread} {'pairs' if pair else 'CTAs'} along x; "
-                "each receiver issues one share of it",
+                f"a load of A reaches {receivers['A']} {_plural('CTA', receivers['A'])} along y, one of B "
+                f"{receivers['B']} {_plural('pair' if pair else 'CTA', receivers['B'])} along x; each receiver issues "
+                "one share of a tile",
                 "derived",
-                receivers_a=y,
-                receivers_b=spread,
+                receivers_a=receivers["A"],
+                receivers_b=receivers["B"],
             )
         )
     if slices > 1:

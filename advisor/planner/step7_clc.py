@@ -8,6 +8,7 @@ from advisor.records.candidate import Schedule
 from advisor.records.plan import Decision, Reason, Step
 
 CLC_ROWS = (
+    ("throttle", "the load warp of CTA 0", "mbarrier.arrive as it begins a tile", "before the next one is asked for"),
     ("arm", "each CTA's scheduler warp", "mbarrier.arrive.expect_tx of 16 bytes on its own barrier", "before "
     "the request"),
     ("request", "1 elected thread of CTA 0", "clusterlaunchcontrol.try_cancel, multicast to the "

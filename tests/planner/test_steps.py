@@ -111,7 +111,7 @@ def test_sms_that_a_cluster_size_cannot_reach_are_named_with_what_is_not_planned
 
 @pytest.mark.parametrize(
     ("target", "schedule", "rows"),
-    [("b200", "static", 3), ("b200", "one_tile", 2), ("b200", "clc", 7), ("h200", "ticket", 6), ("h200", "static", 3)],
+    [("b200", "static", 3), ("b200", "one_tile", 2), ("b200", "clc", 8), ("h200", "ticket", 6), ("h200", "static", 3)],
 )
 def test_every_schedule_says_how_the_next_tile_is_found(plan_for, target, schedule, rows):
     plan = plan_for(target, m=4096, n=4096, k=4096, overrides={"schedule": schedule})
@@ -150,3 +150,26 @@ def test_margins_of_skewed_problems_compare_like_with_like(plan_for):
     assert margins
     assert min(margins) >= -0.015
     assert all(each.margin >= -0.015 for each in plan.alternatives)
+
+
+def test_step_3_says_how_c_comes_in_and_the_ladder_what_it_asks_of_c(plan_for):
+    def row(**fields):
+        plan = plan_for("b200", m=4096, n=4096, k=4096, epilogue={"beta": 1.0}, **fields)
+        table = step(plan, 3).artifact["buffers"]
+        found = [dict(zip(table["columns"], each, strict=True)) for each in table["rows"]]
+        return next(each for each in found if each["buffer"] == "C"), plan.choice.trigger
+
+    loaded, trigger = row()
+    assert loaded["producer"].startswith("TMA")
+    assert "c_full" in loaded["fences"]
+    assert "A, B, C and D start and step in multiples of 16 bytes" in trigger
+    read, trigger = row(c={"align_bytes": 2})
+    assert read["consumer"] == "epilogue warps, ordinary loads"
+    assert "A, B and D start" in trigger
+
+
+def test_step_7_counts_the_throttle(plan_for):
+    plan = plan_for("b200", m=8192, n=8192, k=1024, overrides={"schedule": "clc"})
+    artifact = step(plan, 7).artifact
+    assert artifact["protocol"]["rows"][0][0] == "throttle"
+    assert {each[0] for each in artifact["arrivals"]["rows"]} == {"clc_full", "clc_empty", "clc_throttle"}

@@ -305,7 +305,8 @@ class Gemm:
         )
 
     def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
-        p, z = self.problem, c.cluster[2]
+        p = self.problem
+        in_scratch = launches.slices_in_scratch(c)  # the second kernel adds C and stores D, without TMA
         traffic = self.traffic(c, profile)
         return {
             "flops": float(p.flops),
@@ -318,7 +319,9 @@ class Gemm:
             "dsmem_bytes": float(traffic.dsmem_bytes),
             "store_bytes": float(traffic.store_bytes),
             "store_bytes_per_tile": float(c.tile[0] * c.tile[1] * p.d.element_bytes),
-            "stores_through_tma": float(cost.stores_through_tma(p, c.family) and not (c.work.split_k > 1 and z == 1)),
+            "c_bytes_per_tile": float(c.tile[0] * c.tile[1] * p.c.element_bytes if p.uses_c else 0),
+            "loads_c_through_tma": float(cost.loads_c_through_tma(p, c.family) and not in_scratch),
+            "stores_through_tma": float(cost.stores_through_tma(p, c.family) and not in_scratch),
         }
 
     def _unshared(self, c: Candidate) -> int:

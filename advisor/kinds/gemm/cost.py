@@ -140,6 +140,15 @@ def tensor_rate(profile: DeviceProfile, family: Family, dtype: str) -> float:
     return rates.get(key) or rates.get("fp16") or min(rates.values())
 
 
+def loads_c_through_tma(p: GemmProblem, family: Family) -> bool:
+    """Whether a family's kernels load C through a tensor map, by a warp of its own."""
+    if family != "sm100":
+        return False
+    from advisor.kinds.gemm import sm100
+
+    return sm100.loads_c_through_tma(p)
+
+
 def stores_through_tma(p: GemmProblem, family: Family) -> bool:
     """Whether a family's kernels store D through a tensor map (a split over scratch memory never does)."""
     if family == "sm90":

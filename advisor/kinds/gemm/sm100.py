@@ -568,8 +568,7 @@ def conditions(p: GemmProblem, c: Candidate) -> list[str]:
     """What the run-time arguments must satisfy beside the device: of the operands that pass through tensor maps."""
     names = ["a", "b"]
     if not slices_in_scratch(c):
-        names += ["c"] if loads_c_through_tma(p) else []
-    names += ["d"] if tma.store_through_tma(p) else []
+        names += [*(["c"] if loads_c_through_tma(p) else []), *(["d"] if tma.store_through_tma(p) else [])]
     return launches.conditions(p, names)
 
 

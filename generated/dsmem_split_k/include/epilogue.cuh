@@ -215,10 +215,9 @@ struct TmaStore {
         ++chunks;
     }
 
-    // The whole warpgroup, before the buffers' memory goes away. The writes themselves outlive the CTA: they are
-    // complete when the grid is.
+    // The whole warpgroup, before the buffers' memory goes away.
     __device__ __forceinline__ void drain() const {
-        if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group_read<0>();
+        if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group<0>();
     }
 
    private:

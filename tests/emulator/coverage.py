@@ -3,9 +3,9 @@
     python -m tests.emulator.coverage            # prints the table
     python -m tests.emulator.coverage --write    # into docs/emulator_coverage.md
 
-Runs every case of `tests/emulator/compilers`, and every kernel that opengemm emits for `tests/emulator/peers`, once: a
-form counts only where the kernel came out right with nothing to report. What no such kernel has executed is listed as
-read from the PTX text alone.
+Runs cases of `tests/emulator/compilers` and kernels that opengemm emits for `tests/emulator/peers`: a form counts only
+where the kernel came out right with nothing to report. What no such kernel has executed is listed as read from the PTX
+text alone.
 """
 
 from __future__ import annotations
@@ -13,71 +13,79 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.emulator import Outcome, Program, load_program
 from tests.emulator.compilers.cases_sm90 import SM90
 from tests.emulator.compilers.cases_sm100 import SM100
 from tests.emulator.compilers.cases_sm120 import SM120
-from tests.emulator.compilers.harness import check, compile_case, program_of
+from tests.emulator.compilers.harness import Case, check, compile_case, program_of
 from tests.emulator.forms import FAMILIES, forms, forms_of
 from tests.emulator.peers import test_opengemm as peers
 
 TABLE = Path(__file__).parents[2] / "docs" / "emulator_coverage.md"
 SHOWN = 3  # names in a row
 
-Run = Callable[[], tuple[Program, Outcome]]
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of another compiler: `run` says what a run did that came out right with nothing to report."""
+
+    name: str
+    program: Callable[[], Program]
+    run: Callable[[], Outcome]
 
 
-def kernels() -> Iterator[tuple[str, Run]]:
-    """Name and run of every kernel of another compiler."""
+def kernels() -> Iterator[Kernel]:
     for target, catalogue in (("sm_90", SM90), ("sm_100", SM100), ("sm_120", SM120)):
         for name, build in catalogue.cases.items():
-            yield f"{name} ({target})", _compiled(build, busy_sms=146 if "clc" in name else 0)
+            yield _compiled(f"{name} ({target})", build, busy_sms=146 if "clc" in name else 0)
     for name, problem in peers.STATIC.items():
-        yield f"opengemm: {name}", _emitted(problem)
+        yield _emitted(f"opengemm: {name}", problem)
     for name, problem in peers.CLAIMING.items():
-        yield f"opengemm, CLC: {name}", _emitted(problem, profile=peers.FEW_SMS)
+        yield _emitted(f"opengemm, CLC: {name}", problem, profile=peers.FEW_SMS)
 
 
-def _compiled(build: Callable[..., object], *, busy_sms: int) -> Run:
-    def run() -> tuple[Program, Outcome]:
-        case = build()
-        outcome = check(case, async_policy="random", seed=1, busy_sms=busy_sms)
-        compiled = compile_case(case)
-        return program_of(compiled.ptx, compiled.entry), outcome
+def _compiled(name: str, build: Callable[[], Case], *, busy_sms: int) -> Kernel:
+    def program() -> Program:
+        compiled = compile_case(build())
+        return program_of(compiled.ptx, compiled.entry)
 
-    return run
+    return Kernel(name, program, lambda: check(build(), async_policy="random", seed=1, busy_sms=busy_sms))
 
 
-def _emitted(problem: peers.Problem, **options: object) -> Run:
-    def run() -> tuple[Program, Outcome]:
-        outcome = peers.check(problem, async_policy="random", seed=1, **options)
-        return load_program(problem.kernel().ptx, outcome.launch.entry), outcome
+def _emitted(name: str, problem: peers.Problem, **options: object) -> Kernel:
+    def program() -> Program:
+        kernel = problem.kernel()
+        return load_program(kernel.ptx, peers.launch(kernel, problem.ctas).entry)
 
-    return run
+    return Kernel(name, program, lambda: peers.check(problem, async_policy="random", seed=1, **options))
 
 
-def executed(program: Program, outcome: Outcome) -> set[str]:
-    """The forms of every instruction that a warp came to."""
+def ran(program: Program, blocks: tuple[int, ...] | None = None) -> set[str]:
+    """The forms of the instructions in blocks that warps came to; without `blocks`, of every instruction."""
     found: set[str] = set()
-    for block, times in zip(program.graph.blocks, outcome.blocks, strict=True):
-        if not times:
+    for index, block in enumerate(program.graph.blocks):
+        if blocks is not None and not blocks[index]:
             continue
-        ran = [*program.instructions[block.start : block.end]]
+        instructions = [*program.instructions[block.start : block.end]]
         if block.terminator is not None:
-            ran.append(block.terminator)
-        found.update(each for instruction in ran for each in forms_of(instruction))
+            instructions.append(block.terminator)
+        found.update(each for instruction in instructions for each in forms_of(instruction))
     return found
 
 
 def collect() -> dict[str, list[str]]:
-    """Form to the kernels that executed it."""
+    """Form to kernels that executed it, SHOWN + 1 at most: who could add nothing to that is not run."""
     found: dict[str, list[str]] = defaultdict(list)
-    for name, run in kernels():
-        for form in sorted(executed(*run())):
-            found[form].append(name)
-    return dict(found)
+    for kernel in kernels():
+        program = kernel.program()
+        if all(len(found[form]) > SHOWN for form in ran(program)):
+            continue
+        for form in ran(program, kernel.run().blocks):
+            found[form].append(kernel.name)
+    return {form: names for form, names in found.items() if names}
 
 
 HEAD = """# Which forms another compiler has exercised

@@ -47,6 +47,8 @@ class View(IntEnum):
 VIEWS = len(View)
 _READ_VIEWS = (View.READS, View.READS_ASYNC, View.STARTED)
 """What a release and an acquire hand on whose scopes do not include each other's thread."""
+_CLOSED = [View.READS, View.READS_ASYNC]
+"""What a relaxed arrival hands on of the reads before the CTA's last barrier."""
 
 
 class Scope(IntEnum):
@@ -137,6 +139,7 @@ class Clocks:
     def __init__(self, reporter: Reporter | None = None) -> None:
         self.reporter = reporter or Reporter()
         self.now: Ints = np.zeros((VIEWS, 0, 32), np.int32)
+        self._closed: Ints = np.zeros((2, 0, 32), np.int32)  # views of `_CLOSED` at a warp's last barrier of the CTA
         self.epoch: Ints = np.zeros(0, np.int32)
         self.own: Longs = np.zeros(0, np.int64)  # column of a warp in its cluster
         self.cluster_of: Longs = np.zeros(0, np.int64)
@@ -160,6 +163,7 @@ class Clocks:
         first = free.pop() if free else self._new_rows(total)
         rows = np.arange(first, first + total)
         self.now[:, rows, :] = 0
+        self._closed[:, rows] = 0
         self.epoch[rows] = 1
         self.own[rows] = np.arange(total)
         self.cluster_of[rows] = serial
@@ -196,6 +200,7 @@ class Clocks:
     def _new_rows(self, total: int) -> int:
         first = self.epoch.size
         self.now = np.concatenate([self.now, np.zeros((VIEWS, total, self.now.shape[2]), np.int32)], axis=1)
+        self._closed = np.concatenate([self._closed, np.zeros((2, total, self.now.shape[2]), np.int32)], axis=1)
         self.epoch = np.concatenate([self.epoch, np.zeros(total, np.int32)])
         self.own = np.concatenate([self.own, np.zeros(total, np.int64)])
         self.cluster_of = np.concatenate([self.cluster_of, np.zeros(total, np.int64)])
@@ -207,6 +212,7 @@ class Clocks:
         if columns > width:
             more = max(columns, width * 2) - width
             self.now = np.concatenate([self.now, np.zeros((*self.now.shape[:2], more), np.int32)], axis=2)
+            self._closed = np.concatenate([self._closed, np.zeros((*self._closed.shape[:2], more), np.int32)], axis=2)
 
     def _mark_own(self, rows: Longs) -> None:
         columns = self.own[rows]
@@ -226,16 +232,16 @@ class Clocks:
         """A release pattern's write: st.release, atom.release, mbarrier.arrive, the arrival at a barrier.
 
         A relaxed one hands on only what an earlier fence of this thread has released (PTX ISA 8.8, third form of the
-        pattern), the bare fact that this warp has come so far, and that reads which a synchronisation before it has
-        closed are over: they have returned, and what follows in execution cannot reach back to them.
+        pattern), the bare fact that this warp has come so far, and that reads before the last barrier of the CTA are
+        over: they have returned, and no compiler moves them behind a barrier. Those since may be moved.
         """
         cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
         known = self.knowledge(row)
         if sem in (Sem.RELEASE, Sem.ACQ_REL, Sem.SC):
             point.add((cluster, rank, scope), known)
         else:
-            reached = known.only(View.STARTED, View.READS, View.READS_ASYNC)
-            reached.clocks[View.READS, self.own[row]] -= 1  # its own reads since then may still be under way
+            reached = known.only(View.STARTED)
+            reached.clocks[_CLOSED] = self._closed[:, row]
             point.add((cluster, rank, scope), reached)
             self._release_covered(point, row, scope)
         self._tick(np.array([row]))
@@ -306,6 +312,7 @@ class Clocks:
         """All these warps have met: bar.sync, barrier.sync (PTX ISA 8.9.4, second rule). One call per completion."""
         met = self.now[:, rows, :].max(axis=1)
         self.now[:, rows, :] = met[:, None, :]
+        self._closed[:, rows] = met[_CLOSED, None]
         if self._foreign:
             together: dict[int, Ints] = {}
             for row in rows.tolist():

@@ -40,6 +40,11 @@ JOINT = 64  # several warps wrote the same value; ordered after one of them is e
 ATOMIC = 128
 GENERIC = 256  # with ASYNC: an asynchronous operation of the generic proxy
 
+_RELAXED = (
+    "only relaxed synchronisation lies between",
+    "use .release on the arrival and .acquire on the wait, or a fence beside the relaxed ones",
+)
+
 
 class Shadow:
     """Shadow of one linear range of addresses: all global buffers, or the shared windows of all resident CTAs."""
@@ -228,8 +233,7 @@ class Order(Clocks):
         view: View | Longs = View.BASE
         if batch.flags & ASYNC:
             fenced = View.ASYNC_SHARED if batch.shadow.space == "shared" else View.ASYNC_GLOBAL
-            # An operation that has completed is over: one that overwrites what it did needs to come later and no more,
-            # and a relaxed arrival tells that. TMA pipelines give their stages back in this way.
+            # A write that has completed is over: another asynchronous one over it needs to come later and no more.
             view = np.where(flags & ASYNC, View.STARTED if batch.flags & WRITE else View.BASE, fenced)
         elif batch.flags & WRITE and (flags & ASYNC).any():  # a thread that overwrites needs no more either
             view = np.where(flags & ASYNC, View.STARTED, View.BASE)
@@ -242,9 +246,7 @@ class Order(Clocks):
         if not old.any():
             return
         single = np.maximum(old, 0)
-        view: View | Longs = batch.reads_view
-        if batch.flags & ASYNC:  # as in `_check_writes`
-            view = np.where(self._flags[single] & ASYNC, View.STARTED, batch.reads_view)
+        view = self._reads_view(batch, single)
         bad = np.nonzero(self._unordered(single, batch.rows, view))[0]
         if bad.size:
             self._judge(batch, bad, single[bad], view)
@@ -256,14 +258,17 @@ class Order(Clocks):
         for number, first in enumerate(firsts.tolist()):
             members = np.array(self._sets[-int(old[many[first]])], np.int32)
             row = np.full(members.size, batch.rows[many[first]])
-            views: View | Longs = batch.reads_view
-            if batch.flags & ASYNC:
-                views = np.where(self._flags[members] & ASYNC, View.STARTED, batch.reads_view)
+            views = self._reads_view(batch, members)
             for member in members[self._unordered(members, row, views)].tolist():
                 here = many[inverse == number]
-                is_async = bool(batch.flags & ASYNC and self._flags[member] & ASYNC)
-                told = View.STARTED if is_async else batch.reads_view
-                self._judge(batch, here, np.full(here.size, member, np.int32), told)
+                left = np.full(here.size, member, np.int32)
+                self._judge(batch, here, left, self._reads_view(batch, left))
+
+    def _reads_view(self, batch: _Batch, records: Ints) -> View | Longs:
+        """The path that a write needs from these reads: an asynchronous one has been fenced when it completed."""
+        if batch.reads_view == View.READS:
+            return View.READS
+        return np.where(self._flags[records] & ASYNC, View.READS, batch.reads_view)
 
     def _judge(self, batch: _Batch, bad: Longs, old: Ints, view: View | Longs) -> None:
         """Of suspicious pairs, drop the morally strong, those ordered across clusters, and equal values."""
@@ -675,6 +680,8 @@ class Order(Clocks):
         if flags & ASYNC:
             if clock == IN_FLIGHT:
                 return "the asynchronous operation has not completed", "wait for its mbarrier phase or its group first"
+            if known(View.STARTED):
+                return _RELAXED
             return (
                 "the asynchronous operation has completed, but this warp has not observed that",
                 "wait for its mbarrier phase or its group, or synchronise with a warp that has",
@@ -693,10 +700,7 @@ class Order(Clocks):
                 "a release and an acquire, both of .cluster (or .gpu) scope",
             )
         if known(View.STARTED):
-            return (
-                "only relaxed synchronisation lies between",
-                "use .release on the arrival and .acquire on the wait, or a fence beside the relaxed ones",
-            )
+            return _RELAXED
         return "nothing orders one before the other", "put a barrier, or a release and an acquire, between them"
 
     def _race(self, batch: _Batch, at: int, record: int) -> NoReturn:

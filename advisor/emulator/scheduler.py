@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 BARRIERS = 16
+_LANES = np.arange(32)
 REPORT_STEPS = 20_000  # blocks between two reports of progress: a second or so
 REST = 24  # how many other groups run before one that found nothing to do looks again
 
@@ -109,7 +110,8 @@ class Scheduler:
         self.barrier_arrived: Array = np.zeros(slots * BARRIERS, np.int64)  # threads
         self.barrier_wanted: Array = np.zeros(slots * BARRIERS, np.int64)  # 0: every warp of the CTA
         self.barrier_votes: Array = np.zeros((slots * BARRIERS, 2), np.int64)  # lanes whose predicate holds, lanes
-        self.warp_lanes: Array = np.zeros((rows, 32), bool)  # lanes that have come to a barrier of their warp
+        self.warp_come: dict[int, Array] = {}  # lanes that have come to a bar.warp.sync, by row and mask
+        self.warp_lanes: Array = np.zeros((rows, 32), bool)  # lanes that have come to a barrier of the CTA
         self.awaited: Array = np.full(rows, -1, np.int64)  # the barrier where some lanes wait for others of their warp
         self.awaited_threads: Array = np.zeros(rows, np.int64)
         self.cluster_lanes: Array = np.zeros((rows, 32), bool)
@@ -561,33 +563,39 @@ class Scheduler:
 
     def _warp_barrier(self, group: Group, block: Block, instruction: Instruction) -> bool:
         named = self.machine.operand(group, instruction.operands[0], "u32")
-        wanted = ((named >> np.arange(32, dtype=np.uint32)) & np.uint32(1)).astype(bool) & self.machine.alive[
-            group.rows
-        ]
+        names = ((named >> np.arange(32, dtype=np.uint32)) & np.uint32(1)).astype(bool)
         on = group.lanes()
-        if not (wanted & ~on).any():
+        stray = on & ~names
+        if stray.any():
+            row, lane = (int(each) for each in np.argwhere(stray)[0])
+            message = f"lane {lane} is not in the mask that it names ({int(named[row, lane]):#010x})"
+            self.machine.fail(group, self._site(block), "EMU_WARP_SYNC", message, row, lane)
+        if not (names & self.machine.alive[group.rows] & ~on).any():
             self.machine.ordered_warp_barrier(group.rows)
             return True
-        self.warp_lanes[group.rows] |= on
-        self.parked.append(Parked(group, "warp", group.rows, detail={"wanted": wanted}))
+        first = on.argmax(axis=1)
+        keys = group.rows.astype(np.int64) << 32 | named[np.arange(group.n), first]
+        for key, lanes in zip(keys.tolist(), on, strict=True):
+            come = self.warp_come.setdefault(key, np.zeros(32, bool))
+            come |= lanes
+        self.parked.append(Parked(group, "warp", keys))
         self._release_warps(group.rows)
         return False
 
     def _release_warps(self, rows: Array) -> None:
-        wanted: dict[int, Array] = {}
-        for parked in self.parked:
-            if parked.kind == "warp":
-                for row, lanes in zip(parked.group.rows, parked.detail["wanted"], strict=False):
-                    wanted[int(row)] = lanes
-        done = [
-            row
-            for row in rows
-            if int(row) in wanted and not (wanted[int(row)] & self.machine.alive[row] & ~self.warp_lanes[row]).any()
-        ]
+        """Lanes that wait with one mask go on when all that it names and that are alive have come, from wherever."""
+        done = []
+        for key, come in self.warp_come.items():
+            row, named = key >> 32, key & 0xFFFFFFFF
+            if row in rows:
+                names = ((named >> _LANES) & 1).astype(bool)
+                if not (names & self.machine.alive[row] & ~come).any():
+                    done.append(key)
         if not done:
             return
         released = self._release("warp", lambda parked: np.isin(parked.keys, done))
-        self.warp_lanes[done] = False
+        for key in done:
+            del self.warp_come[key]
         for group, _ in released:
             self.machine.ordered_warp_barrier(group.rows)
             self.enter(group, self.blocks[group.block].successors[0])

@@ -381,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             if (ptx::elect_sync()) {
                 if (kClc && place.rank() == 0) ptx::mbarrier_arrive(smem + Smem::kClcThrottle);
                 for (u32 block = tile.blocks.first; block < tile.blocks.end; ++block) {
-                    wait_cluster_to_overwrite(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
+                    wait(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
                     const u32 full = fulls + 8 * ring.stage;
                     if (place.leads()) ptx::mbarrier_arrive_expect_tx(smem + Smem::kFull + 8 * ring.stage, kStageBytes);
                     TileA::fetch(&map_a, smem + Smem::kA + ring.stage * TileA::kBytes, full, place.share_a(),
@@ -398,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         // The commits of other CTAs arrive on this one's barriers: all have before it may leave.
         if (ptx::elect_sync()) {
             for (u32 stage = 0; stage < kStages; ++stage) {
-                wait_cluster_to_overwrite(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
+                wait(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
                 ring.advance();
             }
         }

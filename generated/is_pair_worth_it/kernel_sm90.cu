@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 if (ptx::elect_sync()) {
                     for (u32 block = tile.blocks.first; block < tile.blocks.end; ++block) {
                         const u32 full = smem + Smem::kFull + 8 * ring.stage;
-                        wait_cluster_to_overwrite(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
+                        wait(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
                         ptx::mbarrier_arrive_expect_tx(full, kStageBytes);
                         TileA::fetch(&map_a, smem + Smem::kA + ring.stage * TileA::kBytes, full, place.y,
                                      receivers_a, tile.row, block * kTileK, tile.batch);
@@ -293,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 if constexpr (kSenders == 1) {
                     ptx::mbarrier_arrive(empty_of_sender + 8 * stage);
                 } else {
-                    ptx::mbarrier_arrive_relaxed_cluster(empty_of_sender + 8 * stage);
+                    ptx::mbarrier_arrive_shared_cluster(empty_of_sender + 8 * stage);
                 }
             }
         };

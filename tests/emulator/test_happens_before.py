@@ -478,6 +478,30 @@ def test_an_asynchronous_write_after_reads_needs_order_but_no_proxy_fence(bench:
     bench.order.async_access(operation, bench.shared, np.array([0]), 128, write=True)
 
 
+@pytest.mark.parametrize(("out", "ordered"), [(RELEASE_CTA, True), ((Sem.RELAXED, Scope.CLUSTER), False)])
+def test_a_stage_is_given_back_to_a_peer_by_a_release_of_any_scope(
+    bench: Bench, out: tuple[Sem, Scope], ordered: bool
+) -> None:
+    """The reads of a wgmma that was waited for have returned; what keeps them before the arrival is its release."""
+    groups = AsyncGroups(bench.order, 0, 0, "wgmma", "wgmma")
+    member = groups.add(bench.a, 5, 0)
+    bench.order.async_access(
+        member.operation, bench.shared, np.array([0]), 128, write=False, channel=groups.reads
+    )  # fmt: skip
+    groups.commit()
+    groups.wait(0, [bench.a])
+    bench.hand_over(bench.a, bench.peer, out, ACQUIRE_CTA)
+    load = bench.order.issue(bench.peer, 30, 0, bench.order.channel(0, 0, "full", "full"))
+
+    def overwrite() -> None:
+        bench.order.async_access(load, bench.shared, np.array([0]), 128, write=True)
+
+    if ordered:
+        overwrite()
+    else:
+        assert "relaxed" in race(overwrite)
+
+
 def test_a_completion_says_nothing_of_what_its_issuer_read_before(bench: Bench) -> None:
     channel = bench.order.channel(0, 0, "remote", "remote mbarrier")
     bench.read(bench.a)

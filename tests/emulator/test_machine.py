@@ -89,6 +89,18 @@ def test_only_sequentially_consistent_fences_synchronise_by_themselves(fence, sy
             results(body, launch(64, 2))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_halves_of_a_warp_have_barriers_of_their_own(seed):
+    """Each half writes its words and reads its neighbour's; in each half one lane comes late."""
+    body = f"""
+        .shared .align 4 .b8 box[256]; .reg .b32 %s<6>; mov.u32 %s1, box; shl.b32 %s2, %r0, 2; add.s32 %s1, %s1, %s2;
+        and.b32 %r4, %r0, 15; setp.ne.u32 %p1, %r4, 3; @%p1 bra A;
+        mov.u32 %r5, 0; L: add.s32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 9; @%p2 bra L;
+        A: st.shared.u32 [%s1], %r3; and.b32 %r6, %r0, 16; mov.u32 %r7, 0xffff; shl.b32 %r7, %r7, %r6;
+        bar.warp.sync %r7; xor.b32 %s3, %s1, 4; ld.shared.u32 %r9, [%s3]; {STORE}"""
+    assert (results(body, seed=seed) == I64 ^ 1).all()
+
+
 def test_a_branch_table():
     body = f"""
         and.b32 %r4, %r0, 3;

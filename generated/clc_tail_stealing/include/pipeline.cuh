@@ -29,7 +29,8 @@ struct RingPosition {
     }
 };
 
-// Barriers of arrivals and copies within the CTA.
+// Barriers of arrivals and copies within the CTA; and of arrivals from other CTAs by threads that have only read, for
+// whoever then overwrites through TMA what they read.
 __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     while (!ptx::mbarrier_try_wait_parity(barrier, parity)) {
     }
@@ -38,11 +39,5 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
 // Barriers that threads of other CTAs arrive on.
 __device__ __forceinline__ void wait_cluster(u32 barrier, u32 parity) {
     while (!ptx::mbarrier_try_wait_parity_acquire_cluster(barrier, parity)) {
-    }
-}
-
-// The same for whoever only overwrites what the arrivals gave back, through TMA.
-__device__ __forceinline__ void wait_cluster_to_overwrite(u32 barrier, u32 parity) {
-    while (!ptx::mbarrier_try_wait_parity_relaxed_cluster(barrier, parity)) {
     }
 }

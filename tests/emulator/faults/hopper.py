@@ -13,9 +13,8 @@ from tests.emulator.faults.model import Fault, Kernel, Pattern, settings
 from tests.emulator.gemms import case_of, problem, ptx_of, resolved
 from tests.emulator.test_sm90 import candidate
 
-WAIT = r"mbarrier\.try_wait\.parity{}\.shared::cta\.b64 p, \[[^\]]*\], [^;]*;"
-RELEASED = WAIT.format(r"\.relaxed\.cluster")
-FILLED = WAIT.format("")
+WAIT = r"mbarrier\.try_wait\.parity\.shared::cta\.b64 p, \[[^\]]*\], [^;]*;"  # of the consumers, of the producer
+ARRIVE = r"mbarrier\.arrive\.shared::cta\.b64 _, (\[[^\]]*\]);"
 NO_WAIT = "setp.eq.u32 p, 0, 0;"
 SWIZZLE_128B = "4611686293305360384"  # of the kernels' descriptors, with a stride of 1024 bytes
 
@@ -43,8 +42,8 @@ ONE_TILE = gemm(problem(100, 72, 328))
 PERSISTENT = gemm(problem(512, 256, 96), grid_blocks=(8, 1, 1), cluster=(2, 1, 1), schedule="static")
 
 
-def _faults(twin: Kernel, rows: dict[str, tuple[str, str, str]]) -> list[Fault]:
-    return [Fault(name, code, twin, Pattern(old, new), SETTING) for name, (code, old, new) in rows.items()]
+def _faults(twin: Kernel, rows: dict[str, tuple[Any, ...]]) -> list[Fault]:
+    return [Fault(name, code, twin, Pattern(*edit), SETTING) for name, (code, *edit) in rows.items()]
 
 
 SETTING = {"async_policy": "adversarial", "seed": 0}
@@ -68,9 +67,14 @@ FAULTS = _faults(
         "no commit of the stores": ("EMU_ASYNC_AT_EXIT", r"cp\.async\.bulk\.commit_group;", ""),
         "no barrier between the warps and the store": ("EMU_DATA_RACE", r"barrier\.sync \S+ \S+;", ""),
         "no proxy fence before the store": ("EMU_DATA_RACE", r"fence\.proxy\.async\.shared::cta;", ""),
-        "stages never given back": ("EMU_DEADLOCK", r"mbarrier\.arrive\.shared::cta\.b64 _, \[[^\]]*\];", ""),
-        "no wait for a stage to fill": ("EMU_UNINITIALISED", FILLED, NO_WAIT),
-        "no wait for a stage to be given back": ("EMU_BARRIER_OVERRUN", RELEASED, NO_WAIT),
+        "stages never given back": ("EMU_DEADLOCK", ARRIVE, ""),
+        "stages given back by relaxed arrivals": (
+            "EMU_DATA_RACE",
+            ARRIVE,
+            r"mbarrier.arrive.relaxed.cta.shared::cta.b64 _, \1;",
+        ),
+        "no wait for a stage to fill": ("EMU_UNINITIALISED", WAIT, NO_WAIT, 1),
+        "no wait for a stage to be given back": ("EMU_BARRIER_OVERRUN", WAIT, NO_WAIT, 2),
         "16 bytes too many expected": ("EMU_DEADLOCK", r"(mov\.u32\s+%r\d+, )16384;", r"\g<1>16400;"),
         "16 bytes too few expected": ("EMU_DEADLOCK", r"(mov\.u32\s+%r\d+, )16384;", r"\g<1>16368;"),
         "one arrival too many expected": ("EMU_DEADLOCK", r"(mov\.u32\s+%r\d+, )4;", r"\g<1>5;"),
@@ -89,6 +93,11 @@ FAULTS = _faults(
 ) + _faults(
     PERSISTENT,
     {
+        "stages given back to a peer by relaxed arrivals": (
+            "EMU_DATA_RACE",
+            r"mbarrier\.arrive\.shared::cluster",
+            "mbarrier.arrive.relaxed.cluster.shared::cluster",
+        ),
         "no cluster barrier": ("EMU_PEER_NOT_STARTED", r"barrier\.cluster\.\S*;", ""),
         "a cluster barrier without its arrival": ("EMU_BARRIER", r"barrier\.cluster\.arrive\S*;", ""),
         "the store's source written again before it is read": (

@@ -96,14 +96,20 @@ class Text:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Another text at every place of the PTX that matches: one edit of the source, where a compiler unrolls."""
+    """Another text at every place of the PTX that matches: one edit of the source, where a compiler unrolls. `only`
+    names one of the places, from 1."""
 
     old: str
     new: str
+    only: int | None = None
 
     def apply(self, twin: Kernel) -> Kernel:
-        ptx, count = re.subn(self.old, self.new, twin.ptx)
-        assert count > 0, f"{self.old!r} is nowhere"
+        ptx = twin.ptx
+        matches = list(re.finditer(self.old, ptx))
+        chosen = matches if self.only is None else matches[self.only - 1 : self.only]
+        assert chosen, f"{self.old!r} is nowhere"
+        for match in reversed(chosen):
+            ptx = ptx[: match.start()] + match.expand(self.new) + ptx[match.end() :]
         return replace(twin, text=ptx)
 
 

@@ -18,9 +18,7 @@ this page.
 
 
 def table() -> str:
-    faults = [each for area in AREAS.values() for each in area]
-    codes = {each.code for each in faults} | {each.code for each in MISTAKES}
-    lines = [_HEAD, f"{len(faults) + len(MISTAKES)} faults, {len(codes)} codes.", ""]
+    lines = [_HEAD]
     for area, rows in AREAS.items():
         lines += [f"## {area}", ""]
         lines += _rows(["fault", "code", "field", "named under"], [_row(each) for each in rows])

@@ -45,6 +45,12 @@ FAULTS = [
         Text("0xffffffff", "0x7fffffff"),
     ),
     Fault(
+        "a barrier of the warp by a lane that its mask leaves out",
+        "EMU_WARP_SYNC",
+        kernel("bar.warp.sync 0xffffffff; ret;", launch(32)),
+        Text("0xffffffff", "0x7fffffff"),
+    ),
+    Fault(
         "a matrix load of a warp that is not whole",
         "EMU_WARP_SYNC",
         kernel(

@@ -21,10 +21,10 @@ __device__ __forceinline__ void mbarrier_arrive_release_cluster(u32 barrier) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// The same where there are no writes to release: it says that asynchronous reads, already waited for, are over. A
-// release at cluster scope would wait for every outstanding access of the thread first, at each stage.
-__device__ __forceinline__ void mbarrier_arrive_relaxed_cluster(u32 barrier) {
-    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+// The same for a thread that has only read: a release within its own CTA, which keeps its reads before the arrival and
+// costs nothing. A release at cluster scope would wait for every outstanding access of the thread first.
+__device__ __forceinline__ void mbarrier_arrive_shared_cluster(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // One thread of the CTA: arrives, and makes the phase wait for `bytes` more of asynchronous copies.
@@ -54,21 +54,6 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity_acquire_cluster(u32 bar
         "{\n"
         ".reg .pred p;\n"
         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n"
-        "}\n"
-        : "=r"(complete)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return complete != 0;
-}
-
-// The same for a thread that goes on with asynchronous copies alone and reads nothing that others have written.
-__device__ __forceinline__ bool mbarrier_try_wait_parity_relaxed_cluster(u32 barrier, u32 parity) {
-    u32 complete;
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%1], %2;\n"
         "selp.u32 %0, 1, 0, p;\n"
         "}\n"
         : "=r"(complete)

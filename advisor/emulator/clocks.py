@@ -141,6 +141,8 @@ class Clocks:
         self.now: Ints = np.zeros((VIEWS, 0, 32), np.int32)
         self._closed: Ints = np.zeros((2, 0, 32), np.int32)  # views of `_CLOSED` at a warp's last barrier of the CTA
         self.epoch: Ints = np.zeros(0, np.int32)
+        self.met: Ints = np.zeros(0, np.int32)  # the epoch since which the lanes of a warp have not met
+        self.accessed: Ints = np.zeros(0, np.int32)  # the epoch of a warp's last access
         self.own: Longs = np.zeros(0, np.int64)  # column of a warp in its cluster
         self.cluster_of: Longs = np.zeros(0, np.int64)
         self.rank_of: Longs = np.zeros(0, np.int64)
@@ -165,6 +167,8 @@ class Clocks:
         self.now[:, rows, :] = 0
         self._closed[:, rows] = 0
         self.epoch[rows] = 1
+        self.met[rows] = 1
+        self.accessed[rows] = 0
         self.own[rows] = np.arange(total)
         self.cluster_of[rows] = serial
         self.rank_of[rows] = np.repeat(np.arange(ctas), warps)
@@ -202,6 +206,8 @@ class Clocks:
         self.now = np.concatenate([self.now, np.zeros((VIEWS, total, self.now.shape[2]), np.int32)], axis=1)
         self._closed = np.concatenate([self._closed, np.zeros((2, total, self.now.shape[2]), np.int32)], axis=1)
         self.epoch = np.concatenate([self.epoch, np.zeros(total, np.int32)])
+        self.met = np.concatenate([self.met, np.zeros(total, np.int32)])
+        self.accessed = np.concatenate([self.accessed, np.zeros(total, np.int32)])
         self.own = np.concatenate([self.own, np.zeros(total, np.int64)])
         self.cluster_of = np.concatenate([self.cluster_of, np.zeros(total, np.int64)])
         self.rank_of = np.concatenate([self.rank_of, np.zeros(total, np.int64)])
@@ -222,6 +228,13 @@ class Clocks:
     def _tick(self, rows: Longs) -> None:
         self.epoch[rows] += 1
         self._mark_own(rows)
+
+    def lanes_met(self, rows: Longs) -> None:
+        """The lanes of each of these warps have met: what one has done is ordered before what another does next."""
+        since = rows[self.accessed[rows] == self.epoch[rows]]
+        if since.size:
+            self._tick(since)
+        self.met[rows] = self.epoch[rows]
 
     # --- release and acquire ------------------------------------------------------------------------------------------
 
@@ -283,6 +296,9 @@ class Clocks:
             self._pending.setdefault(row, SyncPoint()).absorb(point)
 
     def _observe(self, point: SyncPoint, row: int, scope: Scope) -> None:
+        if self.accessed[row] == self.epoch[row]:  # a lane may have acquired what another one of its warp released
+            self._tick(np.array([row]))
+        self.met[row] = self.epoch[row]
         cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
         for known in point.anyone.values():
             self._learn(row, known)
@@ -322,6 +338,7 @@ class Clocks:
             for row in rows.tolist() if together else ():
                 self._foreign[row] = dict(together)
         self._tick(rows)
+        self.met[rows] = self.epoch[rows]
 
     # --- fences -------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.emulator.clocks import Channel, Clocks, Ints, Longs, Scope, Sem, Space, SyncPoint, View
+from advisor.emulator.lanes import SEVERAL, UNKNOWN, LaneMarks, Lanes, lanes_of
 from advisor.emulator.report import Event, Reporter, Who
 
 __all__ = ["AsyncOperation", "Channel", "Order", "Scope", "Sem", "Shadow", "SyncPoint", "View"]
@@ -44,6 +45,10 @@ _RELAXED = (
     "only relaxed synchronisation lies between",
     "use .release on the arrival and .acquire on the wait, or a fence beside the relaxed ones",
 )
+_LANES_APART = (
+    "another lane of the warp made it, and the lanes have not met since",
+    "bar.warp.sync (__syncwarp) between the two",
+)
 
 
 class Shadow:
@@ -58,12 +63,14 @@ class Shadow:
         self.writes: Ints = np.zeros(cells, np.int32)  # record of the last write; 0 is the host, before the kernel
         self.reads: Ints = np.zeros(cells, np.int32)  # 0 none, a record, or minus the index of a set of records
         self.holds_barriers = False
+        self.lanes = LaneMarks(cells)
 
     def refine(self, shift: int) -> None:
         """Split the granules. Exact, since every access so far was a whole number of them."""
         factor = 1 << (self.shift - shift)
         self.writes = np.repeat(self.writes, factor)
         self.reads = np.repeat(self.reads, factor)
+        self.lanes.refine(factor)
         self.shift = shift
 
     def clear(self, address: int, size: int) -> None:
@@ -162,13 +169,18 @@ class Order(Clocks):
             which = np.repeat(which, per_lane)
         if not write:
             self._shadows.add(shadow)
+        self.accessed[rows] = self.epoch[rows]
         batch = _Batch(shadow, rows[which], cells, records[which], flags, pc, mask, addresses, per_lane, payload)
+        lanes = lanes_of(mask, addresses.shape[0], addresses.shape[1], per_lane)
         self._check_writes(batch)
+        left = self._check_lanes(batch, lanes)
         if write:
             self._check_reads(batch)
             self._store_write(batch)
+            shadow.lanes.wrote(cells, lanes)
         else:
             self._store_read(batch)
+            shadow.lanes.read(cells, left)
         if self._wants_collection:
             self._collect_sets()
 
@@ -294,6 +306,47 @@ class Order(Clocks):
         if left.any():
             at = int(np.nonzero(left)[0][0])
             self._race(batch, int(bad[at]), int(old[at]))
+
+    def _check_lanes(self, batch: _Batch, lanes: Lanes) -> Lanes:
+        """Accesses by other lanes of the same warp since its lanes have met. Returns the lanes that a read leaves."""
+        shadow, cells = batch.shadow, batch.cells
+        if lanes[0] == UNKNOWN:
+            return lanes
+        apart = shadow.lanes.written_by_others(cells, lanes)
+        if apart.size:
+            self._judge_lanes(batch, apart, shadow.writes[cells[apart]])
+        apart = shadow.lanes.read_by_others(cells, lanes)
+        if apart.size == 0:
+            return lanes
+        reads = np.maximum(shadow.reads[cells[apart]], 0)
+        if batch.flags & WRITE:
+            self._judge_lanes(batch, apart, reads)
+            return lanes
+        together = apart[self._since_met(reads, batch.rows[apart])]
+        if together.size:
+            lanes = lanes.copy()
+            lanes[together] = SEVERAL
+        return lanes
+
+    def _since_met(self, records: Ints, rows: Longs) -> Flags:
+        """Which of these records are of the same warp and later than the last meeting of its lanes."""
+        same: Flags = (records > 0) & (self._column[records] == self.own[rows])
+        same &= (self._clock[records] >= self.met[rows]) & (self._cluster[records] == self.cluster_of[rows])
+        same &= self._flags[records] & (ASYNC | BARRIER | JOINT) == 0
+        return same
+
+    def _judge_lanes(self, batch: _Batch, apart: Longs, old: Ints) -> None:
+        """Two lanes of one warp: atomics do not race, nor do writes of the same value."""
+        near = self._since_met(old, batch.rows[apart])
+        if not near.any():
+            return
+        apart, old = apart[near], old[near]
+        left: Flags = ~self._morally_strong(old, batch.rows[apart], batch.flags)
+        if batch.payload is not None and batch.flags & WRITE and left.any():
+            left &= ~(((self._flags[old] & WRITE) != 0) & batch.same_value()[apart])
+        if left.any():
+            at = int(np.flatnonzero(left)[0])
+            self._race(batch, int(apart[at]), int(old[at]), _LANES_APART)
 
     def _morally_strong(self, old: Ints, rows: Longs, flags: int) -> Flags:
         mine = flags & STRONG_MASK
@@ -518,11 +571,15 @@ class Order(Clocks):
             batch.flags |= ASYNC
         else:
             self._check_writes(batch)
+        lane = np.full(count, operation.lane, np.uint8)
+        self._check_lanes(batch, lane)
         if write:
             self._check_reads(batch)
             self._store_write(batch)
+            shadow.lanes.writes[cells] = UNKNOWN
         else:
             self._store_read(batch)
+            shadow.lanes.reads[cells] = UNKNOWN
 
     def _async_record(self, operation: AsyncOperation, channel: Channel, flags: int) -> int:
         record = int(
@@ -703,10 +760,10 @@ class Order(Clocks):
             return _RELAXED
         return "nothing orders one before the other", "put a barrier, or a release and an acquire, between them"
 
-    def _race(self, batch: _Batch, at: int, record: int) -> NoReturn:
+    def _race(self, batch: _Batch, at: int, record: int, why: tuple[str, str] | None = None) -> NoReturn:
         row = int(batch.rows[at])
         address, lane = batch.locate(at)
-        missing, fix = self._missing(batch, row, record)
+        missing, fix = why or self._missing(batch, row, record)
         verb = "write" if batch.flags & WRITE else "read"
         proxy = "asynchronous " if batch.flags & ASYNC else ""
         self.reporter.fail(

@@ -644,7 +644,9 @@ class Machine:
             self.order.cta_barrier(self.order_row[rows])
 
     def ordered_warp_barrier(self, rows: Array) -> None:
-        """Lanes of a warp share a clock: nothing to hand on."""
+        """The lanes of these warps have met."""
+        if self.races:
+            self.order.lanes_met(self.order_row[rows])
 
     def ordered_cluster_arrival(self, rows: Array, relaxed: Array) -> None:
         for row, is_relaxed in zip(rows, relaxed, strict=True):
@@ -692,6 +694,7 @@ class Machine:
 
     def members(self, g: Group, site: int, named: Array, lanes: Array | None) -> Array | None:
         """The lanes that take part. All that the mask names must be here, and all that are here be named."""
+        self.ordered_warp_barrier(g.rows)
         if lanes is None and not np.count_nonzero(named != _FULL):
             return None
         on: Array = np.ones((g.n, 32), bool) if lanes is None else lanes
@@ -715,6 +718,7 @@ class Machine:
 
     def whole_warps(self, g: Group, site: int, lanes: Array | None) -> None:
         """`.aligned`: every lane of a warp that comes here is here."""
+        self.ordered_warp_barrier(g.rows)
         if lanes is not None and not lanes.all():
             row, lane = (int(each) for each in np.argwhere(~lanes)[0])
             message = f"an instruction of the whole warp, and lane {lane} is not here"

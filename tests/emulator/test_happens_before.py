@@ -541,12 +541,78 @@ def test_reductions_of_one_proxy_and_scope_do_not_race(bench: Bench) -> None:
 def test_cp_async_needs_no_proxy_fence(bench: Bench) -> None:
     channel = bench.order.channel(0, 0, "cp.async", "cp.async")
     bench.write(bench.a)
+    bench.order.lanes_met(bench.rows(bench.a))
     operation = bench.order.issue(bench.a, 30, 0, channel)
     bench.order.async_access(operation, bench.shared, np.array([0]), 16, write=True, generic=True)
     race(lambda: bench.read(bench.a, lanes=1))
     bench.order.land(operation.records, 1)
     bench.order.learn([bench.a], channel, 1)
     bench.read(bench.a, lanes=1)
+
+
+# --- lanes of one warp ----------------------------------------------------------------------------------------------
+
+
+def one_lane(bench: Bench, lane: int, address: int, *, write: bool, strong: Scope | None = None) -> None:
+    mask = (np.arange(32) == lane)[None, :]
+    places = np.full((1, 32), address)
+    bench.order.access(
+        bench.shared,
+        bench.rows(bench.a),
+        places,
+        4,
+        1,
+        write=write,
+        mask=mask,
+        strong=strong,
+        atomic=strong is not None,
+    )
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_lanes_of_a_warp_race_until_they_meet(bench: Bench, first: bool, second: bool) -> None:
+    one_lane(bench, 3, 64, write=first)
+    with pytest.raises(KernelFault) as caught:
+        one_lane(bench, 4, 64, write=second)
+    assert "another lane of the warp" in caught.value.message
+    assert caught.value.finding.place.lane == 4
+    one_lane(bench, 3, 64, write=second)
+    bench.order.lanes_met(bench.rows(bench.a))
+    one_lane(bench, 4, 64, write=second)
+
+
+def test_several_lanes_that_read_are_all_remembered(bench: Bench) -> None:
+    one_lane(bench, 3, 64, write=False)
+    one_lane(bench, 4, 64, write=False)
+    race(lambda: one_lane(bench, 4, 64, write=True))
+
+
+def test_lanes_that_read_one_word_together(bench: Bench) -> None:
+    bench.order.access(bench.shared, bench.rows(bench.a), np.full((1, 32), 64), 4, 1, write=False)
+    race(lambda: one_lane(bench, 0, 64, write=True))
+
+
+def test_lanes_that_write_the_same_value_together_may_read_it(bench: Bench) -> None:
+    bench.order.access(bench.shared, bench.rows(bench.a), np.full((1, 32), 64), 4, 1, write=True)
+    one_lane(bench, 5, 64, write=False)
+
+
+def test_atomics_of_lanes_do_not_race(bench: Bench) -> None:
+    one_lane(bench, 3, 64, write=True, strong=Scope.CTA)
+    one_lane(bench, 4, 64, write=True, strong=Scope.CTA)
+    race(lambda: one_lane(bench, 5, 64, write=False))
+
+
+def test_lanes_that_wait_for_a_barrier_of_the_cta_have_met(bench: Bench) -> None:
+    one_lane(bench, 3, 64, write=True)
+    bench.meet(bench.a, bench.b)
+    one_lane(bench, 4, 64, write=True)
+
+
+def test_a_lane_that_acquires_may_have_heard_of_the_others(bench: Bench) -> None:
+    one_lane(bench, 3, 64, write=True)
+    bench.hand_over(bench.a, bench.a, RELEASE_CTA, ACQUIRE_CTA)
+    one_lane(bench, 4, 64, write=False)
 
 
 # --- tensor maps, peers, exits -------------------------------------------------------------------------------------
@@ -697,6 +763,7 @@ def random_run(seed: int) -> tuple[int, int | None, int | None]:
                 plain.past["fenced"][plain.last[row]] |= 1 << each
         else:
             asynchronous = kind == "issue"
+            bench.order.lanes_met(np.array([rows[row]]))  # the plain model knows warps and no lanes
             node = plain.step(row)
             if asynchronous:
                 node = plain.node([(node, True)])

@@ -28,6 +28,16 @@ def exchange() -> Kernel:
     return kernel(EXCHANGE, declarations=BOX)
 
 
+def lanes() -> Kernel:
+    """Lanes of one warp swap words through shared memory, and write their own again."""
+    return kernel(
+        f"{MINE} xor.b32 %s3, %s1, 4; st.shared.u32 [%s1], %r3; bar.warp.sync -1; ld.shared.u32 %r9, [%s3];"
+        "bar.warp.sync 0xffffffff; st.shared.u32 [%s1], %r9; ret;",
+        launch(32),
+        declarations=BOX,
+    )
+
+
 FAULTS = [
     Fault(
         "shared memory written by two warps with no barrier between",
@@ -49,6 +59,30 @@ FAULTS = [
         "EMU_DATA_RACE",
         exchange(),
         Text("bar.sync 1;", ""),
+    ),
+    Fault(
+        "lanes of one warp hand on words with no barrier of the warp",
+        "EMU_DATA_RACE",
+        lanes(),
+        Text("bar.warp.sync -1;", ""),
+    ),
+    Fault(
+        "a lane writes what its neighbour may still read",
+        "EMU_DATA_RACE",
+        lanes(),
+        Text("bar.warp.sync 0xffffffff;", ""),
+    ),
+    Fault(
+        "one lane stores in bulk what the others of its warp have written, before they meet",
+        "EMU_DATA_RACE",
+        kernel(
+            f"{MINE} cvt.u64.u32 %d8, %r0; st.shared.u32 [%s1], %r0; fence.proxy.async.shared::cta; bar.warp.sync -1;"
+            "setp.eq.u32 %p1, %r0, 0; @!%p1 bra E; cp.async.bulk.global.shared::cta.bulk_group [%d1], [%s1], 128;"
+            "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; E: ret;",
+            launch(32),
+            declarations=BOX,
+        ),
+        Text("bar.warp.sync -1;", ""),
     ),
     Fault(
         "one word written by two CTAs without atomicity",

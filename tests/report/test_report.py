@@ -79,6 +79,18 @@ def test_the_experiment_and_its_command_are_in_the_planned_report(plan: Plan) ->
     assert "refuted if the ratio is above 1" in text
 
 
+def test_an_experiment_of_many_measurements_has_a_row_for_each(plan: Plan, evidence: Evidence) -> None:
+    rows = [
+        {"trial": "equal tiles, 44 SMs held", "schedule": each, "predicted_us": 1441.0, "measured_us": 1464.0}
+        for each in ("static", "ticket")
+    ]
+    found = evidence.model_copy(update={"experiment": {"name": "schedule", "verdict": "confirms", "rows": rows}})
+    text = render_report(plan, found)
+    assert "| verdict | confirms |" in text
+    assert "| equal tiles, 44 SMs held | ticket | 1441 | 1464 |" in text
+    assert "--experiment schedule" in text
+
+
 def test_residency_shows_idle_sms_by_cluster_size(plan: Plan) -> None:
     assert "| 16 | 6 | 96 | 36 | opt-in |" in render_report(plan)
 

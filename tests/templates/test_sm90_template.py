@@ -223,7 +223,7 @@ def test_every_tile_of_every_make_compiles_as_planned(make: str) -> None:
         if not sm90.violations(p, c):
             check(p, c, sass=False)
             built += 1
-    assert built >= 19
+    assert built >= 15
 
 
 @pytest.mark.slow

@@ -303,6 +303,24 @@ def test_an_unknown_experiment_is_refused(bundle: Bundle) -> None:
     assert caught.value.code == "EXPERIMENT_UNKNOWN"
 
 
+def test_the_experiment_on_schedules_runs_beside_the_cases(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    from advisor.validation import on_gpu, schedule
+
+    backend = f"{BACKENDS.with_name('schedule_backends.py')}:Faithful"
+
+    def here(index: int, profile: DeviceProfile, images: object) -> dict[str, Any]:
+        return schedule.experiment(index, profile, lambda _: {}, backend)
+
+    monkeypatch.setattr(on_gpu, "schedule_experiment", here)
+    found = run(bundle, "Simulated", cases=FEW, experiment="schedule").experiment
+    assert found is not None
+    assert found["verdict"] == "confirms"
+    assert {row["schedule"] for row in found["rows"]} == {"one_tile", "static", "ticket"}
+    without = validate(bundle, device=None, experiment="schedule").experiment
+    assert without is not None
+    assert (without["name"], without["verdict"]) == ("schedule", "not_run")
+
+
 def test_a_variant_that_does_not_compile_is_an_error_and_not_a_gap(bundle: Bundle) -> None:
     def fails(_: list[BuildUnit]) -> list[Any]:
         raise ToolError("COMPILE_FAILED", "line 3: expected a ;")

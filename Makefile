@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test slow check bench tables generated format clean env
+.PHONY: demo test slow mutants check bench tables generated format clean env
 
 env: $(STAMP)
 
@@ -26,6 +26,9 @@ test: env  ## the quick tier
 
 slow: env  ## the rest that needs no GPU
 	$(BIN)/python -m pytest -m "slow and not gpu" -n 2 -q
+
+mutants: env  ## every mutant of the kernels that the emulator watches; writes docs/emulator_mutants.md
+	$(BIN)/python -m tests.emulator.mutants --processes 2 --write
 
 check: env  ## lint, types
 	$(BIN)/ruff check .

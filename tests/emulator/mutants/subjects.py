@@ -117,7 +117,7 @@ def subjects() -> dict[str, Subject]:
             "sm90, tickets", ragged(512, 116, 136), cluster=(2, 1, 1), schedule="ticket", grid_blocks=(4, 1, 1)
         ),
         hopper(
-            "sm90, slices over DSMEM", ragged(128, 76, 1040), cluster=(1, 1, 4), split_k=4, schedule="static",
+            "sm90, slices over DSMEM", ragged(256, 76, 1040), cluster=(1, 1, 4), split_k=4, schedule="static",
             grid_blocks=(1, 1, 4),
         ),
     ]  # fmt: skip

@@ -7,6 +7,7 @@ kernels of a family use the hardware, and stand with where they come from.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from advisor.kinds.gemm.tma import store_through_tma
 from advisor.kinds.workload import DRAM_SHARPNESS
 from advisor.machine.occupancy import free_clusters
 from advisor.machine.profile import DeviceProfile
-from advisor.problem.gemm import GemmProblem
+from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.candidate import Family, Raster
 from advisor.records.rows import Violation
 
@@ -30,6 +31,7 @@ CLEAR_GAIN = 0.95
 HARMLESS = 0.5  # of the time in which the launch could have read the bytes: the norm then adds 1.5 %
 SWAP_MAX_M = 256  # the widest N of an MMA: one tile then has all of m, without a row to spare
 OUTSIDE_ROW_CYCLES = 4.5  # of the copies' time, for a row of a box outside the matrix: M 8 to 64 on an H200
+ADDITION_SHARE = 0.33  # of the additions that one set of sums leaves between the products; fp8 4096^3 in 112.5 us
 LINE_BYTES = 128  # of the L2; rows that begin between two lines ask for both
 L2_USABLE = 0.6  # of the L2: the rest holds what streams through and D on its way out
 BOUNDS = ("tensor", "smem", "l2", "sm_fill", "latency")
@@ -50,7 +52,7 @@ class Tuning:
     fill_bytes_per_clk: float  # most that one SM takes in
     merged: float  # of the bytes asked for, what reaches the L2: SMs that ask for a line together are served once
     cold: float  # extra L2 cycles of a byte's first read: written into the L2 of each die before it is read
-    straddle: float  # how many times longer rows take that begin between two lines of the L2
+    straddle: float  # of loading a row of 128 bytes that begins between two lines of the L2, whoever receives it
     latency: float  # from a load's issue to its barrier, out of the L2
     miss: float  # what DRAM adds to that at a byte's first read
     coupling: float  # what multicast adds to it: a slot is free when every receiver has freed it
@@ -75,21 +77,21 @@ class Tuning:
 TUNING: dict[Family, Tuning] = {
     "sm100": Tuning(
         issue=1.0, bubble=0.0, sharpness=5, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5, cold=0.5,
-        straddle=1.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0,
+        straddle=0.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0,
         setup=300.0, opening=0.0, barriers=2.0, store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0,
         value_slots=0.0, chunk_latency=0.0, batch_latency=0.0, direct_values_per_clk=4.0, gemm_clock=1.0,
         transfer_power=0.12, tf32_power=1.0,
     ),
     "sm90": Tuning(
         issue=1.0, bubble=110.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=97.0, merged=0.58, cold=0.19,
-        straddle=1.3, latency=1000.0, miss=1300.0, coupling=300.0, multicast=40.0, dram=0.95, start=1800.0,
+        straddle=3.8, latency=1000.0, miss=1300.0, coupling=300.0, multicast=40.0, dram=0.95, start=1800.0,
         setup=300.0, opening=1500.0, barriers=5.0, store_bytes_per_clk=130.0, store_latency=100.0, hides=1.0,
         value_slots=7.0, chunk_latency=640.0, batch_latency=600.0, direct_values_per_clk=5.0, gemm_clock=0.875,
         transfer_power=0.08, tf32_power=0.8,
     ),
     "portable": Tuning(
         issue=0.68, bubble=0.0, sharpness=3, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5, cold=0.3,
-        straddle=1.35, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0,
+        straddle=0.0, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0,
         setup=200.0, opening=0.0, barriers=0.0, store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0,
         value_slots=6.0, chunk_latency=0.0, batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875,
         transfer_power=0.12, tf32_power=0.8,
@@ -296,9 +298,20 @@ def _outside(t: Table, extents: tuple[Ints, Ints], tiles: tuple[Ints, Ints], wav
     return total
 
 
-def _straddles(p: GemmProblem) -> bool:
-    """Whether rows of an operand begin between two lines of the L2."""
-    return any(each.ld * each.element_bytes % LINE_BYTES for each in (p.a, p.b))
+def _additions(p: GemmProblem, t: Table) -> Floats | float:
+    """Cycles of a K step that the additions of precise fp8 sums keep the tensor cores waiting: none where registers
+    hold two sets of a stage's sums, so that the next stage is multiplied meanwhile."""
+    if t.family != "sm90" or not p.is_fp8 or p.accumulate != "precise":
+        return 0.0
+    from advisor.kinds.gemm.sm90 import MAX_PROMOTED_ACCUMULATORS
+
+    held = t.tile_m * t.tile_n / np.where(t.tile_m <= 64, LANES, 2 * LANES)
+    return np.where(3 * held <= MAX_PROMOTED_ACCUMULATORS, 0.0, ADDITION_SHARE) * t.tile_m * t.tile_n / LANES
+
+
+def _straddling(matrix: Matrix) -> float:
+    """Share of the rows of a box that begin between two lines of the L2, and ask for both."""
+    return 1.0 - math.gcd(matrix.ld * matrix.element_bytes, LINE_BYTES) / LINE_BYTES
 
 
 def _step_bounds(
@@ -322,10 +335,7 @@ def _step_bounds(
     rate = tensor_rate(profile, t.family, p.a.dtype)
     half = np.where(t.tile_m == 64, 2.0, 1.0) if t.family == "sm100" else 1.0  # M 64 uses half of the lanes
     work = 2.0 * t.tile_m * t.tile_n * t.tile_k / (rate * tune.issue) * half
-    bubble: Floats | float = tune.bubble
-    if t.family == "sm90" and p.is_fp8 and p.accumulate == "precise":  # one addition outside the tensor core each
-        bubble = bubble + t.tile_m * t.tile_n / LANES
-    tensor = (work + bubble) * per_sm
+    tensor = (work + tune.bubble + _additions(p, t)) * per_sm
 
     a_box, b_box = t.tile_m * k_bytes, t.tile_n // t.mma_ctas * k_bytes
     readers = t.tile_m // 64 if t.family == "sm90" else 1  # every wgmma of 64 rows reads B again
@@ -343,9 +353,12 @@ def _step_bounds(
     fresh = np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
     # Bytes that no other SM asks for come at the rate that was measured for such.
     intake = fresh / profile.l2_bytes_per_clk_per_sm + (1.0 - fresh) / tune.fill_bytes_per_clk
-    straddle = tune.straddle if _straddles(p) else 1.0
     zeros = OUTSIDE_ROW_CYCLES * outside
-    fill = ((a_use + b_use) * intake * straddle + tune.multicast * shared + zeros) * per_sm
+    fill = (a_use + b_use) * intake
+    mma_a, mma_b = (np.where(t.swap, _straddling(y), _straddling(x)) for x, y in ((p.a, p.b), (p.b, p.a)))
+    lines = (a_use / spread_a * mma_a + b_use / spread_b * mma_b) / LINE_BYTES
+    fill = np.maximum(fill, tune.straddle * lines)
+    fill = (fill + tune.multicast * shared + zeros) * per_sm
     asked = issued * (tune.merged + tune.cold * fresh)
     l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms)
     # Little's law: a slot is free again one latency after its load was asked for.

@@ -32,13 +32,17 @@ REST = 24  # how many other groups run before one that found nothing to do looks
 
 
 class LanesMissing(Exception):
-    """A warp instruction names lanes that are not here: they may come, or exit. `where` is the row and the lane."""
+    """A warp instruction names lanes that are not here: they may come, or exit. `where` is the row and the lane.
 
-    def __init__(self, site: int, message: str, where: tuple[int, int]) -> None:
+    `complete` names those warps of the group that lack nobody and can go on.
+    """
+
+    def __init__(self, site: int, message: str, where: tuple[int, int], complete: Array | None = None) -> None:
         super().__init__(message)
         self.site = site
         self.message = message
         self.where = where
+        self.complete = complete
 
 
 class Join:
@@ -247,6 +251,10 @@ class Scheduler:
     def _stand_before(self, group: Group, block: Block, missing: LanesMissing) -> None:
         """The block begins with an instruction that names lanes that are elsewhere: the group looks again later."""
         self.counts[block.index] -= group.n
+        if missing.complete is not None and missing.complete.any():
+            self.add(group.part(missing.complete))
+            self.standing.append(group.part(~missing.complete))
+            return
         self.fruitless += 1
         if self.fruitless > 2 * (len(self.ready) + len(self.resting)) + 8:
             if self.machine.idle():  # the missing lanes may wait for what is in flight

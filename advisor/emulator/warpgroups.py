@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.emulator.async_groups import AsyncGroups, Member
+from advisor.emulator.scheduler import LanesMissing
 from advisor.emulator.shared_operand import CHUNK, Major, operand_from_chunks
 from advisor.emulator.wgmma import Descriptor, WarpgroupMma
 from advisor.emulator.wgmma_registers import WgmmaRegisters
@@ -57,13 +58,11 @@ class Warpgroups:
         machine = self.machine
         machine.whole_warps(g, site, g.mask if lanes is None else lanes)
         rows = g.rows
-        if (
-            g.n % 4
-            or (rows[::4] % machine.warps % 4).any()
-            or (rows.reshape(-1, 4) != rows[::4, None] + np.arange(4)).any()
-        ):
+        group_of = rows - rows % machine.warps % 4
+        together = np.searchsorted(group_of, group_of, "right") - np.searchsorted(group_of, group_of) == 4
+        if not together.all():
             message = "an instruction of the whole warpgroup, and one of its four warps is not here"
-            machine.fail(g, site, "EMU_WARP_SYNC", message, 0, 0)
+            raise LanesMissing(site, message, (int(np.argmin(together)), 0), together)
         for index in range(0, g.n, 4):
             row = int(rows[index])
             found = self.groups.get(row)

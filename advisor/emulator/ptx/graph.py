@@ -6,7 +6,9 @@ mbarrier wait, a wait for asynchronous work) is a terminator too, so that everyt
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from advisor.emulator.ptx.ir import Function, Instruction, Symbol, registers_of
 from advisor.errors import InputError
@@ -125,6 +127,7 @@ def _blocks(function: Function) -> list[Block]:
     # What may be undefined is followed from the next block on (`undefined_values`).
     ends |= {index + 1 for index, each in enumerate(code) if gives_undefined(each)}
     starts = sorted({0, *ends, *(each for each in function.labels.values())} - {len(code)})
+    starts = sorted({*starts, *_warpgroups_meet(code, starts)})
     at = {start: index for index, start in enumerate(starts)}
     blocks = []
     for index, start in enumerate(starts):
@@ -142,6 +145,14 @@ def _blocks(function: Function) -> list[Block]:
             targets = (EXIT, *targets)
         blocks.append(Block(index, start, stop - 1, kind, last, targets))
     return blocks
+
+
+def _warpgroups_meet(code: Sequence[Instruction], starts: Sequence[int]) -> Iterator[int]:
+    """The first wgmma instruction of each block: the warps of a warpgroup may come to it one after another."""
+    for start, stop in pairwise((*starts, len(code))):
+        first = next((index for index in range(start, stop) if code[index].opcode == "wgmma"), None)
+        if first is not None:
+            yield first
 
 
 def _terminator_kind(instruction: Instruction) -> str | None:

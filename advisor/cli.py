@@ -654,7 +654,7 @@ def emulate(
     outputs: Annotated[
         Path | None, typer.Option("--outputs", metavar="NPZ", help="Write every buffer's bytes there.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another order of warps and landings.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another order of warps and landings.")] = 0,
     async_policy: Annotated[
         str,
         typer.Option("--async", metavar="POLICY", help="When copies land: eager, lazy, random or adversarial."),

@@ -137,6 +137,8 @@ def expectations(launch: ResolvedLaunch, inputs: Mapping[str, Array]) -> tuple[E
             shape = values[each.buffer].shape
             wanted = _spread(evaluate(each.formula, values), shape, each.formula)
             bound = _spread(evaluate(each.bound, values), shape, each.bound)
+            if (np.isposinf(bound) & np.isfinite(wanted)).any():
+                _refuse("as a bound it is infinite where the formula is a number, which nothing can miss", each.bound)
             found.append(Expectation(each.buffer, each.formula, wanted, bound))
     return tuple(found)
 

@@ -222,7 +222,7 @@ class BufferInit(Record):
     shape: list[int]
     dtype: TorchType
     init: Literal["normal", "uniform", "zeros", "ones", "nan", "randint", "poison", "arange"] = "zeros"
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     scale: float = 1.0
 
 

@@ -108,6 +108,10 @@ def test_every_policy_gives_the_same_result(advisor: Advisor, claiming: tuple[st
     assert advisor(*claiming, "--busy-sms", "147", "--clc", clc, "--seed", "3").status == EXIT_DONE
 
 
+def test_a_seed_is_no_negative_number(advisor: Advisor, claiming: tuple[str, ...]) -> None:
+    assert advisor(*claiming, "--seed", "-1").status == EXIT_INPUT
+
+
 @pytest.mark.parametrize("options", [("--clc", "sometimes"), ("--clc", "decline:0"), ("--busy-sms", "148")])
 def test_policies_and_busy_sms_that_cannot_be(
     advisor: Advisor, claiming: tuple[str, ...], options: tuple[str, ...]

@@ -125,9 +125,9 @@ def test_nan_and_infinity_pass_only_where_the_formula_has_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("formula", "bound"), [("y @ z", "1"), ("swapaxes(y, 0, 1)", "1"), ("y[:3]", "1"), ("y", "y[:2]")]
+    ("formula", "bound"), [("y @ z", "1"), ("swapaxes(y, 0, 1)", "1"), ("y[:3]", "1"), ("y", "y[:2]"), ("y", "1 / 0")]
 )
-def test_a_shape_that_does_not_fit_is_an_error_of_the_file(formula: str, bound: str) -> None:
+def test_a_shape_that_does_not_fit_or_an_infinite_bound_is_refused(formula: str, bound: str) -> None:
     with pytest.raises(InputError, match="cannot be evaluated"):
         comparison([1, 2, 3, 4], formula, bound)
 

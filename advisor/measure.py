@@ -351,9 +351,9 @@ def checked_baselines(names: list[str] | None) -> tuple[Baseline, ...] | None:
 
 
 def sweep_of(text: str) -> int | None:
-    """`--sweep all` or `--sweep N`. Raises InputError."""
+    """How many rivals `--sweep` or `--candidates` asks for; None is all of them. Raises InputError SWEEP_UNKNOWN."""
     if text == "all":
         return None
     if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 100_000:
-        raise InputError("SWEEP_UNKNOWN", f"--sweep {text}", fix="use all, or how many rivals each problem gets")
+        raise InputError("SWEEP_UNKNOWN", f"{text!r} is no number of rivals", fix="use all, or a number from 1")
     return int(text)

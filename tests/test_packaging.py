@@ -102,7 +102,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_the_readme_names_every_example_and_every_command() -> None:
     text = (ROOT / "README.md").read_text()
     assert [path.name for path in (ROOT / "examples").glob("*.yaml") if f"(examples/{path.name})" not in text] == []
-    source = (ROOT / "advisor" / "cli.py").read_text()
+    source = "".join(path.read_text() for path in sorted((ROOT / "advisor" / "cli").glob("*.py")))
     commands = re.findall(r'^@command\("([a-z]+)"\)', source, re.MULTILINE)
     assert len(commands) >= 11
     assert [name for name in commands if f"`advisor {name}" not in text] == []

@@ -698,16 +698,19 @@ def _summary(evidence: Evidence) -> str:
 
 
 def report_bundle(folder: str | Path) -> tuple[Plan, Evidence | None]:
-    """Plan and evidence of a bundle. Evidence of another manifest is none of this bundle's. Raises BundleError."""
+    """Plan and evidence of a bundle; where it was not validated, what its build shows. Evidence of another manifest is
+    none of this bundle's. Raises BundleError."""
     from pydantic import ValidationError
 
     from advisor.bundle import read_bundle
     from advisor.errors import BundleError
+    from advisor.validation import evidence_of_build
 
     bundle = read_bundle(folder)
     path = bundle.folder / VALIDATION
+    reason = f"not validated: advisor validate {folder}"
     if not path.is_file():
-        return bundle.plan, None
+        return bundle.plan, evidence_of_build(bundle, reason)
     try:
         evidence = Evidence.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -717,7 +720,9 @@ def report_bundle(folder: str | Path) -> tuple[Plan, Evidence | None]:
             fix=f"run advisor validate {folder} again",
             numbers={"path": str(path)},
         ) from error
-    return bundle.plan, evidence if evidence.manifest_hash == bundle.manifest_hash else None
+    if evidence.manifest_hash != bundle.manifest_hash:
+        return bundle.plan, evidence_of_build(bundle, reason)
+    return bundle.plan, evidence
 
 
 def run(

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from advisor.machine.profile import DeviceProfile
 from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
+from advisor.records.counts import CountTable
 from advisor.records.launch import Argument, Buffer, KernelSpec
-from advisor.records.plan import Finding
+from advisor.records.plan import Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -160,6 +161,10 @@ class Workload(Protocol):
     def coordinates(self, c: Candidate) -> TileMap: ...
 
     def traffic(self, c: Candidate, profile: DeviceProfile) -> Traffic: ...
+
+    def counts(self, c: Candidate, profile: DeviceProfile, timing: Timing, prediction: Prediction) -> CountTable:
+        """What can be counted of the candidate's main kernel without the chip, by arithmetic or by a build or the
+        emulator, and what others published for the like. (Idle SMs and waves are the planner's.)"""
 
     def sharing(self, c: Candidate) -> list[SharingRow]: ...
 

@@ -20,6 +20,7 @@ from advisor.kinds.workload import Measurements, Occupancy, Search, Workload
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import (
+    counts,
     step1_necessity,
     step2_mapping,
     step3_sharing,
@@ -128,6 +129,7 @@ def plan(
         alternatives=alternatives,
         experiment=_experiment(facts, alternatives),
         not_verified=_not_verified(facts, target_source, len(measurements or {})),
+        counts=counts.view(workload, top, choices[0]),
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from advisor.machine.profile import EvidenceKind
 from advisor.records.base import Record
 from advisor.records.candidate import Candidate, Family, GemmWork, Raster, Schedule
+from advisor.records.counts import CountTable
 
 SCHEMA_VERSION = 1
 Verdict = Literal["plan", "adjust", "fallback", "refuse", "noop"]
@@ -196,3 +197,4 @@ class Plan(Record):
     alternatives: list[Alternative] = Field(default_factory=list)
     experiment: Experiment | None = None
     not_verified: list[str] = Field(default_factory=list)
+    counts: CountTable | None = None  # what can be counted of the choice without the chip

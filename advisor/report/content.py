@@ -25,6 +25,7 @@ from advisor.report.blocks import (
     named_numbers,
     words,
 )
+from advisor.report.counted import counted_blocks
 
 VERDICTS = {
     "plan": "as asked",
@@ -221,6 +222,7 @@ def _evidence(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     else:
         yield Paragraph("No decision was taken, so there are no reasons to list.")
     yield from _machine(plan)
+    yield from counted_blocks(plan, evidence)
     if evidence is None:
         if plan.choices:
             yield Paragraph(

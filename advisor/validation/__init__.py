@@ -9,6 +9,7 @@ lanes.py        the PTX for the emulator
 manners.py      async policies, CLC policies and seeds, dealt out over the cases
 workers.py      child processes with a watchdog, one after another or side by side; child.py is their end
 checks.py       what is looked at after a launch
+plan_counts.py  tables of the plan against what a kernel did; counted.py the figures for the report
 kept.py         cases as files that run again
 gates.py        rendered, compiled, emulated, ran, for each (kernel, image)
 merge.py        evidence of several runs as one
@@ -17,7 +18,7 @@ experiment.py   what interleaved times say
 
 from advisor.validation.merge import merged
 from advisor.validation.on_emulator import Emulation
-from advisor.validation.run import validate
+from advisor.validation.run import evidence_of_build, validate
 from advisor.validation.workers import WorkerStopped
 
-__all__ = ["Emulation", "WorkerStopped", "merged", "validate"]
+__all__ = ["Emulation", "WorkerStopped", "evidence_of_build", "merged", "validate"]

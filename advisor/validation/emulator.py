@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from advisor.records.evidence import CaseVerdict, WorstElement
 from advisor.records.launch import Kernel, Launch, ResolvedLaunch
 from advisor.records.plan import Plan
 from advisor.validation.checks import Comparison, NumpyArrays, compare, written_once
+from advisor.validation.counted import counted
 from advisor.validation.kept import keep_case
 from advisor.validation.manners import Manner
 from advisor.validation.plan_counts import Promises, promises
@@ -92,6 +93,7 @@ class Shown:
     ratio: float = 0.0  # largest error / bound
     digest: str = ""  # of the outputs' bytes
     warnings: tuple[str, ...] = ()
+    counted: Mapping[str, float] = field(default_factory=dict)  # of the rung's first kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,7 @@ class _Judge:
             self._promised, outcome.counts, outcome.requests, clusters=outcome.clusters, tiles=tiles
         )  # fmt: skip
         checks = {**(shown.checks or {}), "as_planned": not found}
+        shown = replace(shown, counted=counted(self._promised, outcome))
         if not found:
             return replace(shown, checks=checks)
         details = [shown.detail] if shown.detail else []

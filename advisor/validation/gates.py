@@ -13,6 +13,7 @@ from advisor.machine.features import loadable
 from advisor.records.evidence import GATES, CaseResult, Chip, GateResult, KernelEvidence
 from advisor.records.launch import Kernel
 from advisor.validation.assemble import Built, Row
+from advisor.validation.counted import ptx_counts
 from advisor.validation.gpu import KernelFacts
 
 _COMPILED = (
@@ -25,12 +26,19 @@ _COMPILED = (
     "cubin_sha256",
     "sass",
 )
+_WHERE_THERE = ("ptx",)  # of an image whose PTX lies beside it
 
 
 def compiled_rows(bundle: Bundle, built: Sequence[Mapping[str, Any]]) -> list[KernelEvidence]:
     """The bundle's images as rendered and compiled; nothing ran yet."""
     kernels = {kernel.id: kernel for kernel in bundle.launch.kernels}
-    return [_row(kernels[row["kernel_id"]], row["target"], row, None) for row in built]
+    return [_row(kernels[row["kernel_id"]], row["target"], {**row, **_of_ptx(bundle, row)}, None) for row in built]
+
+
+def _of_ptx(bundle: Bundle, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the image's PTX holds; nothing where it was taken away: only the cubin is needed to launch."""
+    path = bundle.image(row["kernel_id"], row["target"]).with_suffix(".ptx")
+    return {"ptx": ptx_counts(path.read_text(encoding="utf-8"))} if path.is_file() else {}
 
 
 def extra_rows(extras: Iterable[Built], rows: Iterable[Row]) -> list[KernelEvidence]:
@@ -62,7 +70,7 @@ def _row(kernel: Kernel, target: str, facts: Mapping[str, Any], twin_of: str | N
                 gate="compiled",
                 result="fail" if broken else "pass",
                 reason=broken,
-                facts={name: facts[name] for name in _COMPILED},
+                facts={name: facts[name] for name in (*_COMPILED, *(each for each in _WHERE_THERE if each in facts))},
             ),
         ],
     )

@@ -26,6 +26,7 @@ from advisor.records.case import Case
 from advisor.records.evidence import CaseResult, CaseVerdict, EmulatedRun, Evidence, GateResult, Runner
 from advisor.records.launch import Kernel
 from advisor.validation.assemble import Row
+from advisor.validation.counted import Range, as_facts, joined
 from advisor.validation.driver import MAX_STOPS, Driver, Task, verdict_of
 from advisor.validation.emulator import CaseShown, Setup, Shown
 from advisor.validation.gates import compiled_rows, extra_rows, not_run, with_gate
@@ -69,6 +70,7 @@ class OnEmulator(Driver):
         self.emulation = emulation
         self.reason = reason
         self.stops: Counter[tuple[tuple[str, str], ...]] = Counter()  # by the images of a lane
+        self.counted: dict[tuple[tuple[str, str], ...], dict[str, Range]] = {}  # by the same
 
     def run(self, wanted: Callable[[Row], bool]) -> Evidence:
         """The rows that `wanted` names."""
@@ -87,6 +89,7 @@ class OnEmulator(Driver):
                 ended[job.number] = self._ended(job, answer)
                 if isinstance(answer, CaseShown):
                     shown[job.number] = answer
+                    self._count(job.lane, answer)
         for job in jobs:
             self.results.append(self._with_same_bits(job, self._or_left_out(job, ended), shown.get(job.number)))
         if lanes.missing:
@@ -186,6 +189,12 @@ class OnEmulator(Driver):
             ],
         )
 
+    def _count(self, lane: Lane, answer: CaseShown) -> None:
+        figures = [each.counted for each in answer.manners if each.counted]
+        known = self.counted.get(lane.images, {})
+        ends = [{name: value[end] for name, value in known.items()} for end in (0, 1)]
+        self.counted[lane.images] = joined([*ends, *figures])
+
     def _or_left_out(self, job: _Job, ended: Mapping[int, CaseResult]) -> CaseResult:
         found = ended.get(job.number)
         if found is not None:
@@ -250,6 +259,8 @@ class OnEmulator(Driver):
             "correct": correct,
             "runs": len(runs),
         }
+        if figures := self.counted.get(lane.images):
+            facts["counted"] = as_facts(figures)
         if image != lane.target:
             facts["ptx_of"] = lane.target  # the same text but for its target
         wrong = [each for each in results if each.verdict not in ("correct", "not_run")]

@@ -179,7 +179,7 @@ def _loads(promised: Promises, counts: Counts) -> Iterator[Finding]:
             yield mismatch(name, "as the mask of rank 0", _mask(first), _shown(map(_mask, found.masks[0])))
         if place.masks[0] is not None and (place.masks[0] or 1).bit_count() != row.receivers:
             yield mismatch(name, "receivers of a load", row.receivers, (place.masks[0] or 1).bit_count())
-        phases = _phases_by_cta(promised, counts, place.barrier)
+        phases = phases_by_cta(promised, counts, place.barrier)
         each_stage = row.bytes_per_load * row.loads_per_stage
         wrong = {
             bytes_ / phases[cluster, place.owners[rank]]
@@ -191,7 +191,8 @@ def _loads(promised: Promises, counts: Counts) -> Iterator[Finding]:
             yield mismatch(name, "bytes loaded by a CTA for a stage", each_stage, _shown(f"{each:g}" for each in wrong))
 
 
-def _phases_by_cta(promised: Promises, counts: Counts, row: str) -> dict[tuple[int, int], int]:
+def phases_by_cta(promised: Promises, counts: Counts, row: str) -> dict[tuple[int, int], int]:
+    """Completed phases of a row's mbarriers by (cluster, rank) of the CTA that holds them."""
     total: dict[tuple[int, int], int] = {}
     for offset in promised.layout.mbarriers.get(row, ()):
         found = counts.barriers.get(counts.dynamic_start + offset)
@@ -204,7 +205,7 @@ def _remote(promised: Promises, counts: Counts, tiles: int) -> Iterator[Finding]
     layout = promised.layout
     stored = counts.remote_bytes
     for row, bytes_ in layout.remote_slots.items():
-        phases = _phases_by_cta(promised, counts, row)
+        phases = phases_by_cta(promised, counts, row)
         stored -= bytes_ * sum(each for (_, rank), each in phases.items() if rank)
     planned = sum(promised.remote_bytes.get(name, 0) for name in layout.remote_rows) * tiles * promised.cluster_size
     if planned != stored:

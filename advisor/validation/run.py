@@ -78,6 +78,12 @@ def _is_left(on_gpu: OnGpu | None, row: Row) -> bool:
     return on_gpu is None or not on_gpu.runs(row)
 
 
+def evidence_of_build(bundle: Bundle, reason: str) -> Evidence | None:
+    """What a bundle's images show without a run; None where it is not built, or from another manifest."""
+    built = read_build(bundle)
+    return None if built is None else _nothing(bundle, built, reason)
+
+
 def _nothing(bundle: Bundle, built: BuildRows, reason: str) -> Evidence:
     return Evidence(
         bundle=bundle.name,

@@ -23,8 +23,9 @@ from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
+from advisor.records.counts import CountTable
 from advisor.records.launch import Argument, Buffer, KernelSpec
-from advisor.records.plan import Finding
+from advisor.records.plan import Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab")
@@ -330,6 +331,14 @@ class Gemm:
         m, n = (p.n, p.m) if c.work.swap_ab else (p.m, p.n)
         depth = tiles.k_steps * c.work.split_k * c.tile[2] * p.a.element_bytes
         return (m * tiles.tiles[1] + n * tiles.tiles[0]) * p.batch * depth
+
+    def counts(self, c: Candidate, profile: DeviceProfile, timing: Timing, prediction: Prediction) -> CountTable:
+        from advisor.kinds.gemm import counts
+
+        tiles, traffic = self.coordinates(c), self.traffic(c, profile)
+        rows = counts.rows(self.problem, c, profile, tiles=tiles, traffic=traffic, timing=timing, prediction=prediction)
+        found = counts.published(self.problem, profile, c)
+        return CountTable(kernel_id=launches.kernel_id(c), rows=rows, published=found)
 
     def sharing(self, c: Candidate) -> list[SharingRow]:
         p, (x, y, _), pair = self.problem, c.cluster, c.work.mma_ctas

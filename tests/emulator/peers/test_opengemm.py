@@ -14,10 +14,8 @@ from advisor.emulator.world import cut_profile
 from advisor.machine.profile_file import load_profile
 from tests.emulator.peers.opengemm import Emitted, data, emitted, launch
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("opengemm") is None, reason="opengemm is not installed: make env does"),
-]
+needs_opengemm = pytest.mark.skipif(find_spec("opengemm") is None, reason="opengemm is not installed: make env does")
+pytestmark = [pytest.mark.slow, needs_opengemm]
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Facts:
     max_active_clusters: Mapping[str, int]  # kernel id -> co-resident clusters; 0: it cannot be launched
     loadable: frozenset[str]  # kernel ids with an image that this device loads
     alignments: Mapping[str, int] = field(default_factory=dict)  # buffer -> bytes its address is a multiple of
+    clc: bool = True  # False: runtime.json switches Cluster Launch Control off
 
 
 def complete_arguments(launch: Launch, given: Arguments) -> dict[str, int | float]:
@@ -120,7 +121,10 @@ def resolve(
 
 
 def pick_rung(launch: Launch, arguments: Arguments, facts: Facts) -> str:
-    """`run` of the first rung whose `when` holds. Raises RefusedError NO_RUNG where none does."""
+    """`run` of the first rung that is not switched off and whose `when` holds.
+
+    Raises RefusedError NO_RUNG where there is none.
+    """
     names = _names(launch, complete_arguments(launch, arguments), facts)
     functions: Functions = {
         "loadable": lambda kernel_id: kernel_id in facts.loadable,
@@ -128,6 +132,8 @@ def pick_rung(launch: Launch, arguments: Arguments, facts: Facts) -> str:
         "aligned": lambda buffer, multiple: _aligned(launch, facts, buffer, multiple),
     }
     for rung in launch.ladder:
+        if not facts.clc and launch.uses_clc(rung.run):
+            continue
         if evaluate(rung.when, names, functions):
             return rung.run
     raise RefusedError(

@@ -92,6 +92,7 @@ def files(name: str, plan: Plan, launch: Launch) -> dict[str, str]:
         f"{name}.py": templates.render(f"binding/{kind}.py.j2", **binding),
         "launcher/arithmetic.h": templates.load("launcher/arithmetic.h"),
         "launcher/driver.h": templates.load("launcher/driver.h"),
+        "launcher/runtime_file.h": templates.load("launcher/runtime_file.h"),
         "test/CMakeLists.txt": templates.render("launcher/CMakeLists.txt.j2", name=name, images=_images(launch)),
         f"test/{name}_test.cpp": templates.render(f"launcher/{kind}_test.cpp.j2", **problem),
         "README.md": templates.render("launcher/README.md.j2", **_readme(name, plan, launch)),
@@ -173,7 +174,7 @@ def launcher_context(name: str, launch: Launch, sm_budget: int | None) -> Contex
             for key, buffer in launch.buffers.items()
         ],
         "kernels": [_kernel(launch, kernel, spans) for kernel in kernels],
-        "runs": [_run(launch, step.run, step.when, spans) for step in launch.ladder],
+        "runs": [_run(launch, step.run, step.when, spans, [each.id for each in kernels]) for step in launch.ladder],
         "max_spans": max(1, len(spans)),
     }
 
@@ -305,7 +306,7 @@ def _image(path: str, target: str) -> Context:
     return {"file": file, "major": major, "minor": minor, "exact": _bool(target.endswith("a"))}
 
 
-def _run(launch: Launch, run: str, when: str, spans: list[str]) -> Context:
+def _run(launch: Launch, run: str, when: str, spans: list[str], kernel_ids: list[str]) -> Context:
     scratch: dict[str, tuple[Kernel, ScratchParam]] = {}
     for kernel in launch.kernels_of(run):
         for param in kernel.params:
@@ -318,6 +319,8 @@ def _run(launch: Launch, run: str, when: str, spans: list[str]) -> Context:
     return {
         "id": run,
         "kernels": [kernel.id for kernel in launch.kernels_of(run)],
+        "kernel_indices": [kernel_ids.index(kernel.id) for kernel in launch.kernels_of(run)],
+        "clc": _bool(launch.uses_clc(run)),
         "spans": rows,
         "names": layout_names,
         "uses_call": bool(layout_names) or any(row["uses_residency"] for row in rows),

@@ -215,6 +215,10 @@ class Launch(Record):
         """The kernels that a rung launches, in order."""
         return [self.kernel(each) for each in self.sequences.get(run, [run])]
 
+    def uses_clc(self, run: str) -> bool:
+        """Whether a rung uses Cluster Launch Control: runtime.json may switch it off."""
+        return any(kernel.schedule == "clc" for kernel in self.kernels_of(run))
+
 
 class BufferInit(Record):
     """A buffer of a resolved launch, and how its first bytes are made."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.bundle import evaluate
+from advisor.bundle import evaluate, read_runtime_file
 from advisor.errors import AdvisorError
 from advisor.machine import max_active_clusters
 from advisor.records.candidate import OccupancyKey
@@ -52,6 +52,7 @@ class OnGpu(Driver):
         self.device = device
         self.only_what_runs = only_what_runs
         self.profile = device.profile()
+        self.off = read_runtime_file(task.bundle)
         self.facts: dict[str, KernelFacts] = {}
 
     def run(self, experiment: str | None, backend: str) -> Evidence:
@@ -127,6 +128,8 @@ class OnGpu(Driver):
 
     def _obstacle(self, row: Row) -> str:
         """Why a row cannot run here at all."""
+        if self.off.clc == "off" and row.run.candidate.schedule == "clc":
+            return f"switched off in runtime.json: {self.off.reason}"
         for kernel_id in row.kernel_ids:
             facts = self.facts[kernel_id]
             if not facts.loadable:

@@ -29,7 +29,8 @@ typedef enum clc_tail_stealing_status {
   CLC_TAIL_STEALING_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   CLC_TAIL_STEALING_WORKSPACE_TOO_SMALL = 6,  // see clc_tail_stealing_workspace_bytes
   CLC_TAIL_STEALING_OUT_OF_MEMORY = 7,        // host memory
-  CLC_TAIL_STEALING_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  CLC_TAIL_STEALING_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  CLC_TAIL_STEALING_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } clc_tail_stealing_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct clc_tail_stealing_launcher clc_tail_stealing_launcher;
 // The problem's own arguments.
 clc_tail_stealing_arguments clc_tail_stealing_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 clc_tail_stealing_status clc_tail_stealing_create(const char* image_folder, clc_tail_stealing_launcher** launcher);
 void clc_tail_stealing_destroy(clc_tail_stealing_launcher* launcher);
 
@@ -84,6 +86,11 @@ clc_tail_stealing_status clc_tail_stealing_pick(const clc_tail_stealing_launcher
     const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, const char** rung);
 clc_tail_stealing_status clc_tail_stealing_workspace_bytes(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,
     const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, size_t* bytes);
+
+// One line about what clc_tail_stealing_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+clc_tail_stealing_status clc_tail_stealing_describe(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,
+    const clc_tail_stealing_buffers* buffers, const clc_tail_stealing_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 clc_tail_stealing_status clc_tail_stealing_prepare_workspace(const clc_tail_stealing_launcher* launcher, const clc_tail_stealing_arguments* arguments,

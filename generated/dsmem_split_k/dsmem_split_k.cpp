@@ -3,7 +3,10 @@
 
 #include "launcher/arithmetic.h"
 #include "launcher/driver.h"
+#include "launcher/runtime_file.h"
 
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -61,6 +64,13 @@ const KernelInfo kKernelInfo[kKernels] = {
      {128, 1, 1}, {1, 1, 1}, 49152, false, true, false, {0, 0, 0}},
 };
 
+const char* const kSchedules[kKernels] = {
+    "one tile",
+    "static",
+    "one tile",
+    "one tile",
+};
+
 int kernel_index(const char* id) {
   for (int i = 0; i < kKernels; ++i) {
     if (std::strcmp(kKernelInfo[i].id, id) == 0) return i;
@@ -73,6 +83,7 @@ int kernel_index(const char* id) {
 struct dsmem_split_k_launcher {
   Device device;
   unsigned long long context;
+  RuntimeFile runtime;
   LoadedKernel kernels[kKernels];
   dsmem_split_k_launcher* next;
 };
@@ -459,6 +470,8 @@ bool runs_sm90_one_tile_1x1x2(const Call& call) {
          (batch <= 1 || batch_stride_d * 2 % 16 == 0);
 }
 
+const int kKernelsOf_sm90_one_tile_1x1x2[] = {0};
+
 std::uint64_t layout_sm90_static_1x1x2(const Call&, Span*) { return 0; }
 
 Status run_sm90_static_1x1x2(const Call& call, void* workspace, const Span* spans, CUstream stream) {
@@ -493,6 +506,8 @@ bool runs_sm90_static_1x1x2(const Call& call) {
          ldd * 2 % 16 == 0 &&
          (batch <= 1 || batch_stride_d * 2 % 16 == 0);
 }
+
+const int kKernelsOf_sm90_static_1x1x2[] = {1};
 
 std::uint64_t layout_sm90_one_tile(const Call&, Span*) { return 0; }
 
@@ -532,6 +547,8 @@ bool runs_sm90_one_tile(const Call& call) {
          (batch <= 1 || batch_stride_d * 2 % 16 == 0);
 }
 
+const int kKernelsOf_sm90_one_tile[] = {2};
+
 std::uint64_t layout_portable_one_tile(const Call&, Span*) { return 0; }
 
 Status run_portable_one_tile(const Call& call, void* workspace, const Span* spans, CUstream stream) {
@@ -540,8 +557,13 @@ Status run_portable_one_tile(const Call& call, void* workspace, const Span* span
 
 bool runs_portable_one_tile(const Call&) { return true; }
 
+const int kKernelsOf_portable_one_tile[] = {3};
+
 struct Rung {
   const char* name;
+  const int* kernels;
+  int kernel_count;
+  bool clc;  // some kernel asks for clusters: runtime.json may switch it off
   bool (*runs)(const Call&);
   std::uint64_t (*layout)(const Call&, Span*);
   Status (*run)(const Call&, void*, const Span*, CUstream);
@@ -549,10 +571,14 @@ struct Rung {
 
 // Best first: the first whose condition holds runs.
 const Rung kLadder[kRungs] = {
-    {"sm90_one_tile_1x1x2", runs_sm90_one_tile_1x1x2, layout_sm90_one_tile_1x1x2, run_sm90_one_tile_1x1x2},
-    {"sm90_static_1x1x2", runs_sm90_static_1x1x2, layout_sm90_static_1x1x2, run_sm90_static_1x1x2},
-    {"sm90_one_tile", runs_sm90_one_tile, layout_sm90_one_tile, run_sm90_one_tile},
-    {"portable_one_tile", runs_portable_one_tile, layout_portable_one_tile, run_portable_one_tile},
+    {"sm90_one_tile_1x1x2", kKernelsOf_sm90_one_tile_1x1x2, 1, false, runs_sm90_one_tile_1x1x2, layout_sm90_one_tile_1x1x2,
+     run_sm90_one_tile_1x1x2},
+    {"sm90_static_1x1x2", kKernelsOf_sm90_static_1x1x2, 1, false, runs_sm90_static_1x1x2, layout_sm90_static_1x1x2,
+     run_sm90_static_1x1x2},
+    {"sm90_one_tile", kKernelsOf_sm90_one_tile, 1, false, runs_sm90_one_tile, layout_sm90_one_tile,
+     run_sm90_one_tile},
+    {"portable_one_tile", kKernelsOf_portable_one_tile, 1, false, runs_portable_one_tile, layout_portable_one_tile,
+     run_portable_one_tile},
 };
 
 // A call with its rung and its pieces of the workspace.
@@ -562,11 +588,18 @@ struct Picked {
   Span spans[kSpans];
 };
 
+bool switched_off(const Launcher& launcher, const Rung& rung) { return rung.clc && launcher.runtime.clc_off; }
+
 Status pick(const Call& call, const char* wanted, Picked* picked) {
   bool known = false;
   for (const Rung& each : kLadder) {
     if (wanted != nullptr && std::strcmp(each.name, wanted) != 0) continue;
     known = true;
+    if (switched_off(call.launcher, each)) {
+      if (wanted == nullptr) continue;
+      return fail(Status::rung_unavailable, "the rung %s is switched off in runtime.json: %s", each.name,
+                  call.launcher.runtime.reason);
+    }
     const Arithmetic arithmetic;
     const bool runs = each.runs(call);
     if (runs) picked->workspace_bytes = each.layout(call, picked->spans);
@@ -617,6 +650,68 @@ Status zero_spans(const Picked& picked, Init init, void* workspace, CUstream str
   return Status::ok;
 }
 
+// A line of text in the caller's memory, cut where that ends.
+class Line {
+ public:
+  Line(char* text, std::size_t bytes) : text_(text), bytes_(bytes), used_(0) { text_[0] = '\0'; }
+
+#if defined(__GNUC__)
+  __attribute__((format(printf, 2, 3)))
+#endif
+  void
+  add(const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    const int length = std::vsnprintf(text_ + used_, bytes_ - used_, format, values);
+    va_end(values);
+    if (length > 0) used_ += static_cast<std::size_t>(length);
+    if (used_ >= bytes_) used_ = bytes_ - 1;
+  }
+
+ private:
+  char* text_;
+  std::size_t bytes_;
+  std::size_t used_;
+};
+
+void describe_kernel(const Launcher& launcher, int index, Line* line) {
+  const KernelInfo& info = kKernelInfo[index];
+  const LoadedKernel& kernel = launcher.kernels[index];
+  line->add("%s (%s, clusters of %u x %u x %u, %u threads, image %s, %d clusters resident at once)", info.id,
+            kSchedules[index], info.cluster[0], info.cluster[1], info.cluster[2],
+            info.block[0] * info.block[1] * info.block[2], kernel.image == nullptr ? "none" : kernel.image->file,
+            kernel.max_active_clusters);
+}
+
+// Why a rung does not run, of one that does not.
+void describe_obstacle(const Call& call, const Rung& rung, Line* line) {
+  const Launcher& launcher = call.launcher;
+  if (switched_off(launcher, rung)) return line->add("switched off in runtime.json: %s", launcher.runtime.reason);
+  for (int i = 0; i < rung.kernel_count; ++i) {
+    const LoadedKernel& kernel = launcher.kernels[rung.kernels[i]];
+    if (kernel.image == nullptr) {
+      return line->add("no image for compute capability %d.%d", launcher.device.major, launcher.device.minor);
+    }
+    if (kernel.function == nullptr) return line->add("the driver does not load %s", kernel.image->file);
+    if (kernel.max_active_clusters == 0) return line->add("no cluster is resident");
+  }
+  line->add("not with these arguments");
+}
+
+void describe(const Call& call, const Rung& rung, Line* line) {
+  line->add("%s:", rung.name);
+  for (int i = 0; i < rung.kernel_count; ++i) {
+    line->add("%s", i == 0 ? " " : ", then ");
+    describe_kernel(call.launcher, rung.kernels[i], line);
+  }
+  line->add(" on %d SMs of compute capability %d.%d", call.launcher.device.sms, call.launcher.device.major,
+            call.launcher.device.minor);
+  for (const Rung* each = kLadder; each != &rung; ++each) {
+    line->add("; not %s: ", each->name);
+    describe_obstacle(call, *each, line);
+  }
+}
+
 void unload(Launcher* launcher) {
   for (LoadedKernel& each : launcher->kernels) {
     if (each.library != nullptr) (void)cuLibraryUnload(each.library);
@@ -631,6 +726,7 @@ Status create(const char* image_folder, Launcher** result) {
   Launcher* launcher = new (std::nothrow) Launcher{};
   if (launcher == nullptr) return fail(Status::out_of_memory, "no host memory for a launcher");
   Status status = read_device(&launcher->device);
+  if (status == Status::ok) status = read_runtime_file(image_folder, &launcher->runtime);
   for (int i = 0; i < kKernels && status == Status::ok; ++i) {
     status = load_kernel(kKernelInfo[i], launcher->device, image_folder, &launcher->kernels[i]);
   }
@@ -737,6 +833,16 @@ dsmem_split_k_status dsmem_split_k_prepare_workspace(const dsmem_split_k_launche
   }));
 }
 
+dsmem_split_k_status dsmem_split_k_describe(const dsmem_split_k_launcher* launcher, const dsmem_split_k_arguments* arguments,
+    const dsmem_split_k_buffers* buffers, const dsmem_split_k_options* options, char* text, size_t text_bytes) {
+  if (text == nullptr || text_bytes == 0) return api(fail(Status::invalid_argument, "text is null or has no bytes"));
+  return api(with_rung(launcher, arguments, buffers, options, [&](const Call& call, const Picked& picked) {
+    Line line(text, text_bytes);
+    describe(call, *picked.rung, &line);
+    return Status::ok;
+  }));
+}
+
 dsmem_split_k_status dsmem_split_k_residency(const dsmem_split_k_launcher* launcher, const char* kernel,
     int* max_active_clusters) {
   if (launcher == nullptr || kernel == nullptr || max_active_clusters == nullptr) {
@@ -755,8 +861,8 @@ const char* dsmem_split_k_rung(int index) { return index >= 0 && index < kRungs 
 const char* dsmem_split_k_status_name(dsmem_split_k_status status) {
   static const char* const names[] = {
       "ok",      "invalid argument", "no context",          "image missing", "no rung",
-      "rung unavailable", "workspace too small", "out of memory", "driver error"};
-  return status >= 0 && status <= 8 ? names[status] : "unknown";
+      "rung unavailable", "workspace too small", "out of memory", "driver error", "bad runtime file"};
+  return status >= 0 && status <= 9 ? names[status] : "unknown";
 }
 
 const char* dsmem_split_k_last_message(void) { return message_buffer(); }

@@ -29,7 +29,8 @@ typedef enum dsmem_split_k_status {
   DSMEM_SPLIT_K_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   DSMEM_SPLIT_K_WORKSPACE_TOO_SMALL = 6,  // see dsmem_split_k_workspace_bytes
   DSMEM_SPLIT_K_OUT_OF_MEMORY = 7,        // host memory
-  DSMEM_SPLIT_K_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  DSMEM_SPLIT_K_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  DSMEM_SPLIT_K_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } dsmem_split_k_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct dsmem_split_k_launcher dsmem_split_k_launcher;
 // The problem's own arguments.
 dsmem_split_k_arguments dsmem_split_k_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 dsmem_split_k_status dsmem_split_k_create(const char* image_folder, dsmem_split_k_launcher** launcher);
 void dsmem_split_k_destroy(dsmem_split_k_launcher* launcher);
 
@@ -84,6 +86,11 @@ dsmem_split_k_status dsmem_split_k_pick(const dsmem_split_k_launcher* launcher, 
     const dsmem_split_k_buffers* buffers, const dsmem_split_k_options* options, const char** rung);
 dsmem_split_k_status dsmem_split_k_workspace_bytes(const dsmem_split_k_launcher* launcher, const dsmem_split_k_arguments* arguments,
     const dsmem_split_k_buffers* buffers, const dsmem_split_k_options* options, size_t* bytes);
+
+// One line about what dsmem_split_k_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+dsmem_split_k_status dsmem_split_k_describe(const dsmem_split_k_launcher* launcher, const dsmem_split_k_arguments* arguments,
+    const dsmem_split_k_buffers* buffers, const dsmem_split_k_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 dsmem_split_k_status dsmem_split_k_prepare_workspace(const dsmem_split_k_launcher* launcher, const dsmem_split_k_arguments* arguments,

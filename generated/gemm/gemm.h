@@ -29,7 +29,8 @@ typedef enum gemm_status {
   GEMM_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   GEMM_WORKSPACE_TOO_SMALL = 6,  // see gemm_workspace_bytes
   GEMM_OUT_OF_MEMORY = 7,        // host memory
-  GEMM_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  GEMM_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  GEMM_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } gemm_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct gemm_launcher gemm_launcher;
 // The problem's own arguments.
 gemm_arguments gemm_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 gemm_status gemm_create(const char* image_folder, gemm_launcher** launcher);
 void gemm_destroy(gemm_launcher* launcher);
 
@@ -84,6 +86,11 @@ gemm_status gemm_pick(const gemm_launcher* launcher, const gemm_arguments* argum
     const gemm_buffers* buffers, const gemm_options* options, const char** rung);
 gemm_status gemm_workspace_bytes(const gemm_launcher* launcher, const gemm_arguments* arguments,
     const gemm_buffers* buffers, const gemm_options* options, size_t* bytes);
+
+// One line about what gemm_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+gemm_status gemm_describe(const gemm_launcher* launcher, const gemm_arguments* arguments,
+    const gemm_buffers* buffers, const gemm_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 gemm_status gemm_prepare_workspace(const gemm_launcher* launcher, const gemm_arguments* arguments,

@@ -29,7 +29,8 @@ typedef enum gemm_decode_status {
   GEMM_DECODE_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   GEMM_DECODE_WORKSPACE_TOO_SMALL = 6,  // see gemm_decode_workspace_bytes
   GEMM_DECODE_OUT_OF_MEMORY = 7,        // host memory
-  GEMM_DECODE_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  GEMM_DECODE_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  GEMM_DECODE_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } gemm_decode_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -67,7 +68,8 @@ typedef struct gemm_decode_launcher gemm_decode_launcher;
 // The problem's own arguments.
 gemm_decode_arguments gemm_decode_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 gemm_decode_status gemm_decode_create(const char* image_folder, gemm_decode_launcher** launcher);
 void gemm_decode_destroy(gemm_decode_launcher* launcher);
 
@@ -85,6 +87,11 @@ gemm_decode_status gemm_decode_pick(const gemm_decode_launcher* launcher, const 
     const gemm_decode_buffers* buffers, const gemm_decode_options* options, const char** rung);
 gemm_decode_status gemm_decode_workspace_bytes(const gemm_decode_launcher* launcher, const gemm_decode_arguments* arguments,
     const gemm_decode_buffers* buffers, const gemm_decode_options* options, size_t* bytes);
+
+// One line about what gemm_decode_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+gemm_decode_status gemm_decode_describe(const gemm_decode_launcher* launcher, const gemm_decode_arguments* arguments,
+    const gemm_decode_buffers* buffers, const gemm_decode_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 gemm_decode_status gemm_decode_prepare_workspace(const gemm_decode_launcher* launcher, const gemm_decode_arguments* arguments,

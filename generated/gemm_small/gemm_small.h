@@ -29,7 +29,8 @@ typedef enum gemm_small_status {
   GEMM_SMALL_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   GEMM_SMALL_WORKSPACE_TOO_SMALL = 6,  // see gemm_small_workspace_bytes
   GEMM_SMALL_OUT_OF_MEMORY = 7,        // host memory
-  GEMM_SMALL_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  GEMM_SMALL_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  GEMM_SMALL_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } gemm_small_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct gemm_small_launcher gemm_small_launcher;
 // The problem's own arguments.
 gemm_small_arguments gemm_small_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 gemm_small_status gemm_small_create(const char* image_folder, gemm_small_launcher** launcher);
 void gemm_small_destroy(gemm_small_launcher* launcher);
 
@@ -84,6 +86,11 @@ gemm_small_status gemm_small_pick(const gemm_small_launcher* launcher, const gem
     const gemm_small_buffers* buffers, const gemm_small_options* options, const char** rung);
 gemm_small_status gemm_small_workspace_bytes(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,
     const gemm_small_buffers* buffers, const gemm_small_options* options, size_t* bytes);
+
+// One line about what gemm_small_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+gemm_small_status gemm_small_describe(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,
+    const gemm_small_buffers* buffers, const gemm_small_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 gemm_small_status gemm_small_prepare_workspace(const gemm_small_launcher* launcher, const gemm_small_arguments* arguments,

@@ -29,7 +29,8 @@ typedef enum gemm_tail_status {
   GEMM_TAIL_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   GEMM_TAIL_WORKSPACE_TOO_SMALL = 6,  // see gemm_tail_workspace_bytes
   GEMM_TAIL_OUT_OF_MEMORY = 7,        // host memory
-  GEMM_TAIL_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  GEMM_TAIL_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  GEMM_TAIL_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } gemm_tail_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct gemm_tail_launcher gemm_tail_launcher;
 // The problem's own arguments.
 gemm_tail_arguments gemm_tail_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 gemm_tail_status gemm_tail_create(const char* image_folder, gemm_tail_launcher** launcher);
 void gemm_tail_destroy(gemm_tail_launcher* launcher);
 
@@ -84,6 +86,11 @@ gemm_tail_status gemm_tail_pick(const gemm_tail_launcher* launcher, const gemm_t
     const gemm_tail_buffers* buffers, const gemm_tail_options* options, const char** rung);
 gemm_tail_status gemm_tail_workspace_bytes(const gemm_tail_launcher* launcher, const gemm_tail_arguments* arguments,
     const gemm_tail_buffers* buffers, const gemm_tail_options* options, size_t* bytes);
+
+// One line about what gemm_tail_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+gemm_tail_status gemm_tail_describe(const gemm_tail_launcher* launcher, const gemm_tail_arguments* arguments,
+    const gemm_tail_buffers* buffers, const gemm_tail_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 gemm_tail_status gemm_tail_prepare_workspace(const gemm_tail_launcher* launcher, const gemm_tail_arguments* arguments,

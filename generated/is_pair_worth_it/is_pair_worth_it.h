@@ -29,7 +29,8 @@ typedef enum is_pair_worth_it_status {
   IS_PAIR_WORTH_IT_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   IS_PAIR_WORTH_IT_WORKSPACE_TOO_SMALL = 6,  // see is_pair_worth_it_workspace_bytes
   IS_PAIR_WORTH_IT_OUT_OF_MEMORY = 7,        // host memory
-  IS_PAIR_WORTH_IT_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  IS_PAIR_WORTH_IT_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  IS_PAIR_WORTH_IT_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } is_pair_worth_it_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct is_pair_worth_it_launcher is_pair_worth_it_launcher;
 // The problem's own arguments.
 is_pair_worth_it_arguments is_pair_worth_it_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 is_pair_worth_it_status is_pair_worth_it_create(const char* image_folder, is_pair_worth_it_launcher** launcher);
 void is_pair_worth_it_destroy(is_pair_worth_it_launcher* launcher);
 
@@ -84,6 +86,11 @@ is_pair_worth_it_status is_pair_worth_it_pick(const is_pair_worth_it_launcher* l
     const is_pair_worth_it_buffers* buffers, const is_pair_worth_it_options* options, const char** rung);
 is_pair_worth_it_status is_pair_worth_it_workspace_bytes(const is_pair_worth_it_launcher* launcher, const is_pair_worth_it_arguments* arguments,
     const is_pair_worth_it_buffers* buffers, const is_pair_worth_it_options* options, size_t* bytes);
+
+// One line about what is_pair_worth_it_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+is_pair_worth_it_status is_pair_worth_it_describe(const is_pair_worth_it_launcher* launcher, const is_pair_worth_it_arguments* arguments,
+    const is_pair_worth_it_buffers* buffers, const is_pair_worth_it_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 is_pair_worth_it_status is_pair_worth_it_prepare_workspace(const is_pair_worth_it_launcher* launcher, const is_pair_worth_it_arguments* arguments,

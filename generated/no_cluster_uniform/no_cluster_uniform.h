@@ -29,7 +29,8 @@ typedef enum no_cluster_uniform_status {
   NO_CLUSTER_UNIFORM_RUNG_UNAVAILABLE = 5,     // the rung that was asked for does not run here with these arguments
   NO_CLUSTER_UNIFORM_WORKSPACE_TOO_SMALL = 6,  // see no_cluster_uniform_workspace_bytes
   NO_CLUSTER_UNIFORM_OUT_OF_MEMORY = 7,        // host memory
-  NO_CLUSTER_UNIFORM_DRIVER_ERROR = 8          // the CUDA driver refused a call
+  NO_CLUSTER_UNIFORM_DRIVER_ERROR = 8,         // the CUDA driver refused a call
+  NO_CLUSTER_UNIFORM_BAD_RUNTIME_FILE = 9      // runtime.json is there and does not say what is switched off
 } no_cluster_uniform_status;
 
 // The run-time arguments. Extents and strides count elements.
@@ -66,7 +67,8 @@ typedef struct no_cluster_uniform_launcher no_cluster_uniform_launcher;
 // The problem's own arguments.
 no_cluster_uniform_arguments no_cluster_uniform_defaults(void);
 
-// A launcher for the current context, with the images of `image_folder`. The caller destroys it.
+// A launcher for the current context, with the images of `image_folder`. The caller destroys it. What runtime.json in
+// the folder above switches off on this machine is no rung of the ladder; see launcher/runtime_file.h.
 no_cluster_uniform_status no_cluster_uniform_create(const char* image_folder, no_cluster_uniform_launcher** launcher);
 void no_cluster_uniform_destroy(no_cluster_uniform_launcher* launcher);
 
@@ -84,6 +86,11 @@ no_cluster_uniform_status no_cluster_uniform_pick(const no_cluster_uniform_launc
     const no_cluster_uniform_buffers* buffers, const no_cluster_uniform_options* options, const char** rung);
 no_cluster_uniform_status no_cluster_uniform_workspace_bytes(const no_cluster_uniform_launcher* launcher, const no_cluster_uniform_arguments* arguments,
     const no_cluster_uniform_buffers* buffers, const no_cluster_uniform_options* options, size_t* bytes);
+
+// One line about what no_cluster_uniform_run does for the same arguments: the rung, its kernels with schedule, cluster,
+// image and residency, and why each rung before it does not run. Cut to `text_bytes`.
+no_cluster_uniform_status no_cluster_uniform_describe(const no_cluster_uniform_launcher* launcher, const no_cluster_uniform_arguments* arguments,
+    const no_cluster_uniform_buffers* buffers, const no_cluster_uniform_options* options, char* text, size_t text_bytes);
 
 // Once for each new workspace, before its first run: zeroes what the kernels expect zero and leave zero.
 no_cluster_uniform_status no_cluster_uniform_prepare_workspace(const no_cluster_uniform_launcher* launcher, const no_cluster_uniform_arguments* arguments,

@@ -14,7 +14,8 @@ Arrays have DLPack or the CUDA array interface, any size, and the layout that th
     d   bfloat16, contiguous along n
 
 Where a library has no such type, an unsigned integer array with its bits will do. Needs cuda-bindings, launch.json
-beside this file, and images in build/. Nothing waits for the GPU, so a call can be captured into a CUDA graph.
+beside this file, and images in build/. What a runtime.json beside it switches off does not run. Nothing waits for the
+GPU, so a call can be captured into a CUDA graph.
 """
 
 from __future__ import annotations
@@ -314,7 +315,18 @@ def _driver() -> Any:
 
 def _call(function: Callable[..., Any], *args: Any) -> Any:
     """The value of a driver call, or LaunchError with the driver's name of the failure."""
+    return _value(function, *function(*args))
+
+
+def _call_or(answers: Sequence[str], function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
+    """(whether the driver did it, the value). A status among `answers` is an answer, no failure."""
     status, *values = function(*args)
+    if getattr(status, "name", "") in answers:
+        return False, None
+    return True, _value(function, status, *values)
+
+
+def _value(function: Callable[..., Any], status: Any, *values: Any) -> Any:
     if int(status) != 0:
         _, text = _driver().cuGetErrorName(status)
         text = text.decode() if isinstance(text, bytes) else status
@@ -337,11 +349,56 @@ def _stream_handle(stream: Any) -> int:
 
 @dataclass
 class _Loaded:
-    """A kernel on one device. `function` is None where no image of it loads there."""
+    """A kernel on one device. `image` is None where none is for the device, `function` where the driver loads none."""
 
+    image: str | None
     function: Any
     library: Any
     max_active_clusters: int
+
+
+# --- what is switched off on this machine ------------------------------------------------------------------------
+
+
+def _read_runtime(path: Path) -> str | None:
+    """Why Cluster Launch Control is switched off; None where it is on.
+
+    runtime.json is {"schema_version": 1, "clc": "on" or "off", "reason": "why"}. Raises LaunchError for one that is
+    there and says something else: what it was meant to switch off must not run.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text, object_pairs_hook=_once)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise LaunchError(f"{path} does not say what is switched off: {error}") from error
+    known = {"schema_version", "clc", "reason"}
+    if not isinstance(found, dict) or not found.keys() <= known or type(found.get("schema_version")) is not int:
+        raise LaunchError(f"{path} does not say what is switched off: it is not schema_version, clc and reason")
+    if (
+        found["schema_version"] != 1
+        or found.get("clc") not in ("on", "off")
+        or type(found.get("reason", "")) is not str
+    ):
+        raise LaunchError(f"{path} does not say what is switched off: schema_version is not 1, or clc not on or off")
+    return found.get("reason", "") if found["clc"] == "off" else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _uses_clc(rung: Mapping[str, str]) -> bool:
+    return any(_kernel(each)["schedule"] == "clc" for each in LAUNCH["sequences"].get(rung["run"], [rung["run"]]))
+
+
+def _kernel(kernel_id: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(each for each in LAUNCH["kernels"] if each["id"] == kernel_id)
+    return found
 
 
 class Launcher:
@@ -349,6 +406,7 @@ class Launcher:
 
     def __init__(self, device: int, images: Path) -> None:
         driver = _driver()
+        self.clc_off = _read_runtime(_RUNTIME)
         self._lock = threading.Lock()
         self._prepared: dict[Any, _Prepared] = {}
         _call(driver.cuInit, 0)
@@ -380,17 +438,16 @@ class Launcher:
         driver = _driver()
         target = self._target(kernel["images"])
         if target is None:
-            return _Loaded(None, None, 0)
+            return _Loaded(None, None, None, 0)
         path = images / Path(kernel["images"][target]).name
         if not path.is_file():
             raise LaunchError(f"{path} is not there: build the bundle first")
-        try:
-            library = _call(driver.cuLibraryLoadFromFile, str(path).encode(), [], [], 0, [], [], 0)
-        except LaunchError:
-            return _Loaded(None, None, 0)  # the driver is too old for this image: the ladder steps down
+        loads, library = _call_or(_NOT_LOADED, driver.cuLibraryLoadFromFile, str(path).encode(), [], [], 0, [], [], 0)
+        if not loads:  # the driver is too old for this image: the ladder steps down
+            return _Loaded(path.name, None, None, 0)
         handle = _call(driver.cuLibraryGetKernel, library, kernel["entry"].encode())
         function = _call(driver.cuKernelGetFunction, handle)
-        return _Loaded(function, library, self._residency(kernel, function))
+        return _Loaded(path.name, function, library, self._residency(kernel, function))
 
     def _target(self, images: Mapping[str, str]) -> str | None:
         """The best image for the device: its own architecture's, else the highest minor version that loads."""
@@ -404,27 +461,30 @@ class Launcher:
         return max(found)[2] if found else None
 
     def _residency(self, kernel: Mapping[str, Any], function: Any) -> int:
-        """Clusters that the device holds at once; 0 where not even one fits."""
+        """Clusters that the device holds at once. A device that cannot hold even one is an answer, 0: the ladder steps
+        down. Every other failure of the driver raises LaunchError."""
         driver = _driver()
         attribute = driver.CUfunction_attribute
         smem = _evaluate(kernel["dynamic_smem_bytes"], {})
-        settings = [(attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem)]
+        most_smem = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        fits, _ = _call_or(["CUDA_ERROR_INVALID_VALUE"], driver.cuFuncSetAttribute, function, most_smem, smem)
+        if not fits:  # more shared memory than a block can have here
+            return 0
         if kernel["carveout"] == "max":
-            settings.append((attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100))
-        if kernel["nonportable"]:
-            settings.append((attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
-        try:
-            for name, value in settings:
-                _call(driver.cuFuncSetAttribute, function, name, value)
-            if self.clusters:
-                config = self._config(kernel, kernel["cluster"], smem, 0, cluster_of_one=True)
-                return int(_call(driver.cuOccupancyMaxActiveClusters, function, config))
+            carveout = attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+            _call(driver.cuFuncSetAttribute, function, carveout, 100)
+        if not self.clusters:
             if math.prod(kernel["cluster"]) > 1:
                 return 0
             threads = math.prod(kernel["block"])
             return self.sms * int(_call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, smem))
-        except LaunchError:
-            return 0
+        if kernel["nonportable"]:
+            nonportable = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _call(driver.cuFuncSetAttribute, function, nonportable, 1)
+        config = self._config(kernel, kernel["cluster"], smem, 0, cluster_of_one=True)
+        refused = ["CUDA_ERROR_INVALID_CLUSTER_SIZE"]
+        fits, clusters = _call_or(refused, driver.cuOccupancyMaxActiveClusters, function, config)
+        return int(clusters) if fits else 0
 
     def _config(
         self, kernel: Mapping[str, Any], grid: Sequence[int], smem: int, stream: int, *, cluster_of_one: bool = False
@@ -456,12 +516,72 @@ class Launcher:
         return config
 
     def pick(self, arguments: Mapping[str, Any], addresses: Mapping[str, int], sm_budget: int | None = None) -> str:
-        """The first rung of the ladder whose condition holds. Raises LaunchError where none does."""
+        """The first rung of the ladder that is not switched off and whose condition holds. Raises LaunchError where
+        none is."""
         names = self._names(arguments, sm_budget)
         for rung in LAUNCH["ladder"]:
-            if self._runs(rung, names, addresses):
+            if not self._switched_off(rung) and self._runs(rung, names, addresses):
                 return rung["run"]
         raise LaunchError("no rung of the ladder runs on this device with these arguments")
+
+    def _switched_off(self, rung: Mapping[str, str]) -> bool:
+        return self.clc_off is not None and _uses_clc(rung)
+
+    def _chosen(
+        self, arguments: Mapping[str, Any], addresses: Mapping[str, int], rung: str | None, sm_budget: int | None
+    ) -> str:
+        """The rung that runs: `rung` where one is asked for. Raises LaunchError where it does not run here."""
+        if rung is None:
+            return self.pick(arguments, addresses, sm_budget)
+        entries = [each for each in LAUNCH["ladder"] if each["run"] == rung]
+        if not entries:
+            raise LaunchError(f"there is no rung {rung!r}: {', '.join(each['run'] for each in LAUNCH['ladder'])}")
+        if self._switched_off(entries[0]):
+            raise LaunchError(f"the rung {rung} is switched off in runtime.json: {self.clc_off}")
+        if not self._runs(entries[0], self._names(arguments, sm_budget), addresses):
+            raise LaunchError(f"the rung {rung} does not run on this device with these arguments")
+        return rung
+
+    def describe(
+        self,
+        arguments: Mapping[str, Any],
+        addresses: Mapping[str, int],
+        sm_budget: int | None = None,
+        rung: str | None = None,
+    ) -> dict[str, Any]:
+        """What `run` launches for the same arguments, and why each rung before it does not run."""
+        chosen = self._chosen(arguments, addresses, rung, sm_budget)
+        runs = [each["run"] for each in LAUNCH["ladder"]]
+        return {
+            "rung": chosen,
+            "kernels": [
+                {
+                    "id": each,
+                    "schedule": _kernel(each)["schedule"],
+                    "cluster": list(_kernel(each)["cluster"]),
+                    "image": self.kernels[each].image,
+                    "max_active_clusters": self.kernels[each].max_active_clusters,
+                }
+                for each in LAUNCH["sequences"].get(chosen, [chosen])
+            ],
+            "compute_capability": list(self.capability),
+            "sms": self.sms,
+            "not_run": {each["run"]: self._obstacle(each) for each in LAUNCH["ladder"][: runs.index(chosen)]},
+        }
+
+    def _obstacle(self, rung: Mapping[str, str]) -> str:
+        """Why a rung does not run, of one that does not."""
+        if self._switched_off(rung):
+            return f"switched off in runtime.json: {self.clc_off}"
+        for kernel_id in LAUNCH["sequences"].get(rung["run"], [rung["run"]]):
+            kernel = self.kernels[kernel_id]
+            if kernel.image is None:
+                return "no image for compute capability {}.{}".format(*self.capability)
+            if kernel.function is None:
+                return f"the driver does not load {kernel.image}"
+            if kernel.max_active_clusters == 0:
+                return "no cluster is resident"
+        return "not with these arguments"
 
     def _runs(self, rung: Mapping[str, str], names: Mapping[str, int], addresses: Mapping[str, int]) -> bool:
         queries = {
@@ -509,16 +629,9 @@ class Launcher:
         self, arguments: Mapping[str, Any], addresses: Mapping[str, int], rung: str | None, sm_budget: int | None
     ) -> _Prepared:
         names = self._names(arguments, sm_budget)
-        if rung is None:
-            rung = self.pick(arguments, addresses, sm_budget)
-        else:
-            entries = [each for each in LAUNCH["ladder"] if each["run"] == rung]
-            if not entries:
-                raise LaunchError(f"there is no rung {rung!r}: {', '.join(each['run'] for each in LAUNCH['ladder'])}")
-            if not self._runs(entries[0], names, addresses):
-                raise LaunchError(f"the rung {rung} does not run on this device with these arguments")
-        prepared = _Prepared(rung)
-        for kernel_id in LAUNCH["sequences"].get(rung, [rung]):
+        chosen = self._chosen(arguments, addresses, rung, sm_budget)
+        prepared = _Prepared(chosen)
+        for kernel_id in LAUNCH["sequences"].get(chosen, [chosen]):
             self._add(prepared, kernel_id, names, arguments, addresses)
         return prepared
 
@@ -530,7 +643,7 @@ class Launcher:
         arguments: Mapping[str, Any],
         addresses: Mapping[str, int],
     ) -> None:
-        kernel = next(each for each in LAUNCH["kernels"] if each["id"] == kernel_id)
+        kernel = _kernel(kernel_id)
         loaded = self.kernels[kernel_id]
         if loaded.function is None:
             raise LaunchError(f"no image of {kernel_id} loads on this device")
@@ -670,7 +783,9 @@ def _aligned_copy(data: bytes, alignment: int = 64) -> tuple[Any, int]:
     return owner, address
 
 
+_NOT_LOADED = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "CUDA_ERROR_INVALID_IMAGE")
 _BUILD = Path(__file__).resolve().parent / "build"
+_RUNTIME = Path(__file__).resolve().parent / "runtime.json"
 _launchers: dict[tuple[int, str], Launcher] = {}
 _launchers_lock = threading.Lock()
 
@@ -718,19 +833,46 @@ def run(
     """
     handle = _stream_handle(stream)
     given = {"a": a, "b": b, "d": d, **_optional(c, bias, scale_a, scale_b)}
-    arrays = {name: as_array(value, name, handle) for name, value in given.items()}
-    device = _one_device(arrays)
-    arguments = _arguments(arrays, alpha, beta)
+    device, arguments, addresses = _call_of(given, alpha, beta, handle)
     if 0 in (arguments["m"], arguments["n"], arguments["batch"]):
         return d
-    addresses = {name.upper() if name in _EXTENTS else name: array.address for name, array in arrays.items()}
-    if arguments["k"] == 0:  # nothing of A and B is read, but a tensor map wants an address
-        addresses["A"] = addresses["B"] = addresses["D"]
     for name, address in addresses.items():
         if address == 0:
             raise ArrayError(f"{name.lower()} has no memory")
     launcher(device, images).run(arguments, addresses, handle, rung, sm_budget)
     return d
+
+
+def describe(
+    a: Any,
+    b: Any,
+    d: Any,
+    c: Any = None,
+    *,
+    bias: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    sm_budget: int | None = None,
+    rung: str | None = None,
+    images: str | Path | None = None,
+) -> dict[str, Any]:
+    """What `run` launches for the same arrays: the rung, its kernels with schedule, cluster, image and residency, and
+    why each rung before it does not run. Launches nothing; raises as `run` does."""
+    given = {"a": a, "b": b, "d": d, **_optional(c, bias, scale_a, scale_b)}
+    device, arguments, addresses = _call_of(given, 1.0, 0.0, 0)
+    return launcher(device, images).describe(arguments, addresses, sm_budget, rung)
+
+
+def _call_of(
+    given: Mapping[str, Any], alpha: float, beta: float, stream: int
+) -> tuple[int, dict[str, Any], dict[str, int]]:
+    """Device, arguments and addresses of a call."""
+    arrays = {name: as_array(value, name, stream) for name, value in given.items()}
+    arguments = _arguments(arrays, alpha, beta)
+    addresses = {name.upper() if name in _EXTENTS else name: array.address for name, array in arrays.items()}
+    if arguments["k"] == 0:  # nothing of A and B is read, but a tensor map wants an address
+        addresses["A"] = addresses["B"] = addresses["D"]
+    return _one_device(arrays), arguments, addresses
 
 
 def _optional(c: Any, bias: Any, scale_a: Any, scale_b: Any) -> dict[str, Any]:

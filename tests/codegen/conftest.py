@@ -124,7 +124,7 @@ def _choice(p: GemmProblem, c: Candidate) -> Choice:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> Callable[..., tuple[Plan, Workload]]:
     """make(candidates=[{...}], **problem) -> (plan, workload)."""
 

@@ -44,15 +44,29 @@ class _Map:
 
 @dataclass
 class FakeDriver:
-    """`residency` maps an image's file name to its clusters; `refused` names images that the driver does not load."""
+    """`residency` maps an image's file name to its clusters; `refused` names images that the driver does not load;
+    `fails` maps a call to the name of what it returns instead of success."""
 
     attributes: dict[str, int] = field(default_factory=lambda: dict(H200))
     residency: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    fails: dict[str, str] = field(default_factory=dict)
     launched: list[Launched] = field(default_factory=list)
     maps: list[tuple[Any, ...]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     alive: set[int] = field(default_factory=set)
+
+    def __getattribute__(self, name: str) -> Any:
+        """A call that is to fail does nothing else."""
+        fails = object.__getattribute__(self, "__dict__").get("fails", {})
+        if name not in fails:
+            return object.__getattribute__(self, name)
+
+        def fail(*_: Any) -> tuple[Any, ...]:
+            return (getattr(real.CUresult, fails[name]), None)
+
+        fail.__name__ = name
+        return fail
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("cu") and not name.startswith("cuuint"):
@@ -83,6 +97,9 @@ class FakeDriver:
 
     def cuOccupancyMaxActiveClusters(self, function: str, config: Any) -> tuple[Any, int]:
         return real.CUresult.CUDA_SUCCESS, self.residency.get(function, 66)
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: str, threads: int, smem: int) -> tuple[Any, int]:
+        return real.CUresult.CUDA_SUCCESS, 2
 
     def cuTensorMapEncodeTiled(self, *arguments: Any) -> tuple[Any, _Map]:
         self.maps.append(arguments)

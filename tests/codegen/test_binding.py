@@ -461,3 +461,149 @@ def test_a_stream_of_any_library_will_do(bind: Callable[..., Bound], stream: Any
     bound = bind(TICKET)
     bound.module.run(*_abd(64, 48, 32), stream=stream)
     assert bound.driver.launched[0].stream == handle
+
+
+# --- the ladder, call by call ----------------------------------------------------------------------------------------
+
+BLACKWELL = [{"family": "sm100", "cluster": (2, 1, 1)}, {}]
+B200 = {**fake.H200, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 10}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cuInit",
+        "cuDeviceGet",
+        "cuDeviceGetAttribute",
+        "cuDevicePrimaryCtxRetain",
+        "cuLibraryLoadFromFile",
+        "cuLibraryGetKernel",
+        "cuKernelGetFunction",
+        "cuFuncSetAttribute",
+        "cuOccupancyMaxActiveClusters",
+        "cuTensorMapEncodeTiled",
+        "cuLaunchKernelEx",
+    ],
+)
+def test_a_call_that_fails_raises_and_is_never_a_lower_rung(bind: Callable[..., Bound], call: str) -> None:
+    bound = bind(TICKET, FakeDriver(fails={call: "CUDA_ERROR_OUT_OF_MEMORY"}))
+    with pytest.raises(bound.module.LaunchError, match=f"{call} failed: CUDA_ERROR_OUT_OF_MEMORY"):
+        bound.module.run(*_abd(64, 48, 32))
+    assert bound.driver.launched == []
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE"),
+        ("cuOccupancyMaxActiveClusters", "CUDA_ERROR_INVALID_CLUSTER_SIZE"),
+    ],
+)
+def test_what_the_device_cannot_hold_is_an_answer(bind: Callable[..., Bound], call: str, result: str) -> None:
+    bound = bind(TICKET, FakeDriver(fails={call: result}))
+    bound.module.run(*_abd(64, 48, 32))
+    assert bound.driver.launched[0].function.startswith("portable")
+    assert {each.max_active_clusters for each in bound.module.launcher(0).kernels.values()} == {0}
+
+
+def test_nothing_that_loads_is_named(bind: Callable[..., Bound]) -> None:
+    bound = bind(TICKET, FakeDriver(fails={"cuLibraryLoadFromFile": "CUDA_ERROR_NO_BINARY_FOR_GPU"}))
+    with pytest.raises(bound.module.LaunchError, match="no image of portable_one_tile loads"):
+        bound.module.run(*_abd(64, 48, 32))
+
+
+def test_without_clusters_blocks_are_counted(bind: Callable[..., Bound]) -> None:
+    attributes = {
+        **fake.H200,
+        "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 8,
+        "CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH": 0,
+    }
+    bound = bind(TICKET, FakeDriver(attributes=attributes))
+    bound.module.run(*_abd(64, 48, 32))
+    assert bound.module.launcher(0).kernels["portable_one_tile"].max_active_clusters == 2 * 132
+
+
+def test_each_device_has_a_launcher_of_its_own(bind: Callable[..., Bound]) -> None:
+    bound = bind(TICKET)
+    assert bound.module.launcher(0) is bound.module.launcher(0)
+    assert bound.module.launcher(1) is not bound.module.launcher(0)
+
+
+def test_a_grid_beyond_the_limits_is_refused(bind: Callable[..., Bound]) -> None:
+    bound = bind([{}])
+    rows = FakeArray((2**31 - 128, 64), "<u2", (128, 2), 0x1000_0000)
+    columns = FakeArray((64, 2**31 - 128), "<u2", (2, 128), 0x2000_0000)
+    out = FakeArray((2**31 - 128, 2**31 - 128), "<u2", (2**32, 2), 0x3000_0000)
+    with pytest.raises(bound.module.LaunchError, match=r"a grid of \[\d+, 1, 1\] blocks cannot be launched"):
+        bound.module.run(rows, columns, out)
+
+
+# --- runtime.json ----------------------------------------------------------------------------------------------------
+
+OFF = '{"schema_version": 1, "clc": "off", "reason": "clc_one_wave: no answer within 20 s"}'
+
+
+def _runtime_file(bound: Bound, text: str) -> Path:
+    path: Path = bound.module._RUNTIME
+    path.write_text(text)
+    return path
+
+
+def test_clc_that_is_off_is_no_rung(bind: Callable[..., Bound]) -> None:
+    bound = bind(BLACKWELL, FakeDriver(attributes=B200))
+    _runtime_file(bound, OFF)
+    bound.module.run(*_abd(512, 512, 64))
+    assert bound.driver.launched[0].function.startswith("sm100_static_2x1x1")
+    with pytest.raises(bound.module.LaunchError, match=r"switched off in runtime.json: clc_one_wave: no answer"):
+        bound.module.run(*_abd(512, 512, 64), rung="sm100_clc_2x1x1")
+    found = bound.module.describe(*_abd(512, 512, 64))
+    assert found["rung"] == "sm100_static_2x1x1"
+    assert found["kernels"][0]["image"] == "sm100_static_2x1x1.sm_100a.cubin"
+    assert found["not_run"] == {"sm100_clc_2x1x1": "switched off in runtime.json: clc_one_wave: no answer within 20 s"}
+    assert len(bound.driver.launched) == 1
+
+
+@pytest.mark.parametrize("text", [None, '{"schema_version": 1, "clc": "on"}'])
+def test_clc_is_on_without_the_file_or_where_it_says_so(bind: Callable[..., Bound], text: str | None) -> None:
+    bound = bind(BLACKWELL, FakeDriver(attributes=B200))
+    if text is not None:
+        _runtime_file(bound, text)
+    bound.module.run(*_abd(512, 512, 64))
+    assert bound.driver.launched[0].function.startswith("sm100_clc_2x1x1")
+
+
+def test_the_description_says_why_each_better_rung_does_not_run(bind: Callable[..., Bound]) -> None:
+    driver = FakeDriver(attributes=B200, refused={"sm100_clc_2x1x1.sm_100a.cubin"})
+    driver.residency["sm100_static_2x1x1.sm_100a.cubin"] = 0
+    found = bind(BLACKWELL, driver).module.describe(*_abd(512, 512, 64), sm_budget=64)
+    assert found["rung"] == "portable_one_tile"
+    assert found["not_run"]["sm100_clc_2x1x1"] == "the driver does not load sm100_clc_2x1x1.sm_100a.cubin"
+    assert found["not_run"]["sm100_static_2x1x1"] == "no cluster is resident"
+    assert found["not_run"]["sm100_one_tile"] == "not with these arguments"
+    assert found["not_run"]["sm90_static"] == "no image for compute capability 10.0"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"clc": "off"}',
+        '{"schema_version": 2, "clc": "off"}',
+        '{"schema_version": 1.0, "clc": "off"}',
+        '{"schema_version": true, "clc": "off"}',
+        '{"schema_version": 1, "clc": "no"}',
+        '{"schema_version": 1, "clc": "off", "clc": "on"}',
+        '{"schema_version": 1, "clc": "off", "pairs": "off"}',
+        '{"schema_version": 1, "clc": "off", "reason": 1}',
+        '{"schema_version": 1, "clc": "off"} {}',
+        '{"schema_version": 1, "clc": "of',
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(bind: Callable[..., Bound], text: str) -> None:
+    bound = bind(BLACKWELL, FakeDriver(attributes=B200))
+    _runtime_file(bound, text)
+    with pytest.raises(bound.module.LaunchError, match=r"runtime.json does not say what is switched off"):
+        bound.module.run(*_abd(512, 512, 64))
+    assert bound.driver.launched == []

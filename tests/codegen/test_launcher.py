@@ -113,7 +113,8 @@ class Program:
         source.write_text(_MAIN.format(sizes=sizes, body=body))
         objects = [str(self.folder / name) for name in ("sample.o", "driver.o")]
         self._compile([str(source), *objects, "-o", str(self.folder / "main"), "-pthread"])
-        done = subprocess.run([self.folder / "main"], capture_output=True, text=True, check=True)
+        main = [self.folder / "main"]
+        done = subprocess.run(main, cwd=self.folder, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
 
@@ -406,3 +407,279 @@ def test_threads_share_one_launcher_for_each_context(make: Make, tmp_path: Path)
 """
     kernels = len(program.launch.kernels)
     assert program.run(body) == [f"one {kernels}", "status 0 ", "other"]
+
+
+@pytest.fixture(scope="module")
+def programs(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
+    """Programs by the name of a problem, each built once."""
+    built: dict[str, Program] = {}
+    problems: dict[str, list[dict[str, Any]]] = {
+        "ticket": [{"schedule": "ticket", "cluster": (2, 1, 1)}],
+        "nonportable": [{"cluster": (4, 4, 1), "schedule": "static"}],
+        "clc": [{"family": "sm100", "cluster": (2, 1, 1)}, {}],
+    }
+
+    def get(name: str) -> Program:
+        if name not in built:
+            built[name] = Program(tmp_path_factory.mktemp(name), render_bundle(*make(problems[name])))
+        return built[name]
+
+    return get
+
+
+# --- every call's status ---------------------------------------------------------------------------------------------
+
+
+def _open_with(fails: dict[str, str], device: str = "") -> str:
+    """C++ that makes a launcher on a driver whose calls fail so, runs the defaults, and says what came of it."""
+    rows = ", ".join(f'{{"{call}", {result}}}' for call, result in fails.items())
+    return f"""
+  {{
+    fake = FakeDevice{{}};
+    {device}
+    fake.fails = {{{rows}}};
+    sample_launcher* launcher = nullptr;
+    const sample_status made = sample_create("images", &launcher);
+    if (made == SAMPLE_OK) {{
+      sample_arguments arguments = sample_defaults();
+      sample_buffers buffers = {{at(0x10000), at(0x20000), at(0x40000)}};
+      say(sample_run(launcher, &arguments, &buffers, nullptr, at(0x70000), 1u << 30, nullptr));
+      sample_destroy(launcher);
+    }} else {{
+      say(made);
+    }}
+    std::printf("loaded %d\\n", fake.loads);
+  }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "device"),
+    [
+        ("cuDeviceGetAttribute", ""),
+        ("cuLibraryLoadFromFile", ""),
+        ("cuLibraryGetKernel", ""),
+        ("cuKernelGetFunction", ""),
+        ("cuFuncSetAttribute smem", ""),
+        ("cuFuncSetAttribute carveout", ""),
+        ("cuFuncSetAttribute nonportable", ""),
+        ("cuOccupancyMaxActiveClusters", ""),
+        ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "fake.major = 8;"),
+        ("cuTensorMapEncodeTiled", ""),
+        ("cuMemsetD8Async", ""),
+    ],
+)
+def test_a_call_that_fails_is_a_status_and_never_a_lower_rung(
+    programs: Callable[[str], Program], call: str, device: str
+) -> None:
+    problem = "nonportable" if "nonportable" in call else "ticket"
+    lines = programs(problem).run(_open_with({call: "CUDA_ERROR_OUT_OF_MEMORY"}, device))
+    printed = [line for line in lines if not line.startswith(("map", "memset"))]
+    assert len(printed) == 2, printed
+    assert printed[0].startswith(f"status 8 {call.split()[0]}"), printed
+    assert printed[0].endswith("CUDA_ERROR_OUT_OF_MEMORY")
+    assert printed[1] == "loaded 0"  # nothing that was loaded before is left behind
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("cuFuncSetAttribute smem", "CUDA_ERROR_INVALID_VALUE"),
+        ("cuOccupancyMaxActiveClusters", "CUDA_ERROR_INVALID_CLUSTER_SIZE"),
+        ("cuLibraryLoadFromFile", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
+        ("cuLibraryLoadFromFile", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
+        ("cuLibraryLoadFromFile", "CUDA_ERROR_INVALID_IMAGE"),
+    ],
+)
+def test_what_the_device_cannot_hold_or_load_is_an_answer(
+    programs: Callable[[str], Program], call: str, result: str
+) -> None:
+    """Every kernel gets it. The last rung has no condition: it is launched all the same where an image of it loads."""
+    printed = programs("ticket").run(_open_with({call: result}))
+    if call == "cuLibraryLoadFromFile":
+        assert printed == ["status 4 no image of portable_one_tile loads on this device", "loaded 0"]
+    else:
+        assert printed[0].startswith("launch portable_one_tile.sm_90.cubin")
+        assert printed[1:] == ["status 0 ", "loaded 0"]
+
+
+def test_the_attributes_are_set_before_residency_is_asked_for(programs: Callable[[str], Program]) -> None:
+    program = programs("nonportable")
+    body = '  (void)open();\n  for (const auto& each : fake.trace) std::printf("%s\\n", each.c_str());\n'
+    trace = [line for line in program.run(body) if line.startswith("cu")]
+    first = trace[trace.index("cuKernelGetFunction") + 1 : trace.index("cuOccupancyMaxActiveClusters") + 1]
+    assert first == [
+        "cuFuncSetAttribute smem",
+        "cuFuncSetAttribute carveout",
+        "cuFuncSetAttribute nonportable",
+        "cuOccupancyMaxActiveClusters",
+    ]
+
+
+def test_a_device_without_clusters_counts_blocks_and_has_no_room_for_a_cluster(
+    programs: Callable[[str], Program],
+) -> None:
+    """A cubin for 9.0 does not load there; what matters is that the query for blocks answers for the portable one."""
+    body = """
+  fake.major = 8;
+  sample_launcher* launcher = open();
+  int clusters = -1;
+  say(sample_residency(launcher, "portable_one_tile", &clusters));
+  std::printf("residency %d\\n", clusters);
+  say(sample_residency(launcher, "no_such_kernel", &clusters));
+"""
+    printed = programs("ticket").run(body)
+    assert printed[1:3] == ["status 0 ", "residency 264"]
+    assert printed[3].startswith("status 1 there is no kernel no_such_kernel")
+
+
+def test_grids_beyond_the_limits_are_refused_and_offsets_have_64_bits(make: Make, tmp_path: Path) -> None:
+    """The clusters lie along x, the long axis: y and z hold what is fixed. The sizes of operands exceed 32 bits."""
+    program = Program(tmp_path, render_bundle(*make([{}])))
+    many = {"m": 2**31 - 128, "n": 2**31 - 128, "batch": 1, "lda": 2**20, "ldb": 2**20, "ldd": 2**32}
+    large = {"m": 2**20, "n": 2**12, "k": 2**13, "lda": 2**13, "ldb": 2**13, "ldd": 2**12, "batch": 1}
+    body = "  sample_launcher* launcher = open();\n" + _call(program.launch, many) + _call(program.launch, large)
+    printed = program.run(body)
+    assert printed[1].startswith("status 1 "), printed
+    assert "blocks along x cannot be launched" in printed[1]
+    assert printed[-1] == "status 0 "
+    maps = [line.split() for line in printed if line.startswith("map")]
+    assert maps[0][2:5] == ["8192", "1048576", "1"]
+    assert int(maps[0][5]) * int(maps[0][3]) > 2**33  # bytes of A
+
+
+# --- runtime.json ----------------------------------------------------------------------------------------------------
+
+
+OFF = '{"schema_version": 1, "clc": "off", "reason": "clc_many_waves: no answer within 20 s"}\n'
+B200 = "  fake.major = 10;\n"
+
+
+def _pick_and_describe(name: str = "nullptr") -> str:
+    return f"""
+  {{
+    sample_launcher* launcher = open();
+    if (launcher != nullptr) {{
+      sample_arguments arguments = sample_defaults();
+      sample_buffers buffers = {{at(0x10000), at(0x20000), at(0x40000)}};
+      const sample_options options = {{0, {name}}};
+      const char* rung = "none";
+      say(sample_pick(launcher, &arguments, &buffers, &options, &rung));
+      std::printf("rung %s\\n", rung);
+      char text[2048] = "";
+      (void)sample_describe(launcher, &arguments, &buffers, &options, text, sizeof text);
+      std::printf("%s\\n", text);
+      char cut[12] = "";
+      (void)sample_describe(launcher, &arguments, &buffers, &options, cut, sizeof cut);
+      std::printf("cut %s\\n", cut);
+    }}
+  }}
+"""
+
+
+def _runtime_file(program: Program, text: str | None) -> None:
+    """The file beside the folder of images, which is `images` below the current folder."""
+    (program.folder / "images").mkdir(exist_ok=True)
+    path = program.folder / "runtime.json"
+    path.unlink(missing_ok=True)
+    if text is not None:
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    "text", [None, '{"schema_version": 1, "clc": "on"}', '{"clc":"on","schema_version":1,"reason":""}']
+)
+def test_nothing_is_off_without_the_file_or_where_it_says_on(
+    programs: Callable[[str], Program], text: str | None
+) -> None:
+    program = programs("clc")
+    _runtime_file(program, text)
+    printed = program.run(B200 + _pick_and_describe())
+    assert printed[:3] == ["status 0 ", "status 0 ", "rung sm100_clc_2x1x1"]
+
+
+def test_clc_that_is_off_is_no_rung_and_every_reader_says_so(programs: Callable[[str], Program]) -> None:
+    program = programs("clc")
+    _runtime_file(program, OFF)
+    printed = program.run(B200 + _pick_and_describe() + _pick_and_describe('"sm100_clc_2x1x1"'))
+    assert printed[2] == "rung sm100_static_2x1x1"
+    assert printed[3] == (
+        "sm100_static_2x1x1: sm100_static_2x1x1 (static, clusters of 2 x 1 x 1, 256 threads, image "
+        "sm100_static_2x1x1.sm_100a.cubin, 66 clusters resident at once) on 132 SMs of compute capability 10.0; "
+        "not sm100_clc_2x1x1: switched off in runtime.json: clc_many_waves: no answer within 20 s"
+    )
+    assert printed[4] == "cut sm100_stati"
+    forced = "the rung sm100_clc_2x1x1 is switched off in runtime.json: clc_many_waves: no answer within 20 s"
+    assert printed[6] == f"status 5 {forced}"
+    facts = _facts(program.launch, clc=False, alignments=dict.fromkeys("ABD", 256))
+    assert pick_rung(program.launch, {}, facts) == "sm100_static_2x1x1"
+
+
+def test_the_description_says_why_each_better_rung_does_not_run(programs: Callable[[str], Program]) -> None:
+    program = programs("clc")
+    _runtime_file(program, None)
+    refused = '  fake.refused = {"sm100_clc_2x1x1.sm_100a.cubin"};\n'
+    empty = '  fake.residency = {{"sm100_static_2x1x1.sm_100a.cubin", 0}};\n'
+    text = program.run(B200 + refused + empty + _pick_and_describe())[3]
+    assert "not sm100_clc_2x1x1: the driver does not load sm100_clc_2x1x1.sm_100a.cubin" in text
+    assert "not sm100_static_2x1x1: no cluster is resident" in text
+    assert "not sm100_clc_2x1x1: no image for compute capability 9.0" in program.run(_pick_and_describe())[3]
+
+
+MALFORMED = {
+    "": "it is not a JSON object",
+    "[]": "it is not a JSON object",
+    "{}": "schema_version or clc is missing",
+    '{"schema_version": 1}': "schema_version or clc is missing",
+    '{"clc": "off"}': "schema_version or clc is missing",
+    '{"schema_version": 2, "clc": "off"}': "schema_version is not 1",
+    '{"schema_version": 1.0, "clc": "off"}': "schema_version is not 1",
+    '{"schema_version": 11, "clc": "off"}': "schema_version is not 1",
+    '{"schema_version": "1", "clc": "off"}': "schema_version is not 1",
+    '{"schema_version": true, "clc": "off"}': "schema_version is not 1",
+    '{"schema_version": 1, "clc": "no"}': "clc is neither on nor off",
+    '{"schema_version": 1, "clc": false}': "clc is no text",
+    '{"schema_version": 1, "clc": "off", "clc": "on"}': "given twice",
+    '{"schema_version": 1, "clc": "off", "pairs": "off"}': "it has a key beside",
+    '{"schema_version": 1, "clc": "off", "reason": 1}': "reason is no text",
+    '{"schema_version": 1, "clc": "off",}': "a key is missing",
+    '{"schema_version": 1 "clc": "off"}': "a comma or the closing brace",
+    '{"schema_version": 1, "clc": "off"} {}': "something stands behind",
+    '{"schema_version": 1, "clc": "off"': "a comma or the closing brace",
+    '{"schema_version": 1, "clc": "of': "clc is no text",
+    '{"schema_version": 1, "clc": "off", "reason": "a\nb"}': "reason is no text",
+    '{"schema_version": 1, "clc": "off", "reason": "\\q"}': "reason is no text",
+    " " * 70000: "it is too long",
+}
+
+
+def test_a_file_that_says_something_else_is_a_status_of_its_own(programs: Callable[[str], Program]) -> None:
+    program = programs("clc")
+    (program.folder / "images").mkdir(exist_ok=True)
+    body = ""
+    for number, text in enumerate(MALFORMED):
+        folder = program.folder / f"bad{number}" / "images"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder.parent / "runtime.json").write_text(text)
+        body += f'  {{ sample_launcher* made = nullptr; say(sample_create("bad{number}/images", &made)); }}\n'
+    folder = program.folder / "folder" / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "runtime.json").mkdir(exist_ok=True)
+    body += '  { sample_launcher* made = nullptr; say(sample_create("folder/images", &made)); }\n'
+    body += '  std::printf("%s\\n", sample_status_name(SAMPLE_BAD_RUNTIME_FILE));\n'
+    printed = program.run(B200 + body)
+    for line, (text, why) in zip(printed, [*MALFORMED.items(), ("a folder", "cannot be read")], strict=False):
+        assert line.startswith("status 9 "), (text, line)
+        assert "runtime.json" in line
+        assert why in line, (text, line)
+    assert printed[-1] == "bad runtime file"
+
+
+def test_a_reason_is_read_with_its_escapes_and_cut_where_it_is_long(programs: Callable[[str], Program]) -> None:
+    program = programs("clc")
+    reason = '\\"q\\" \\u0041 \\u00e9 \\/ ' + "x" * 400
+    _runtime_file(program, f'{{"schema_version": 1, "clc": "off", "reason": "{reason}"}}')
+    text = program.run(B200 + _pick_and_describe())[3]
+    assert '"q" A ? / xxx' in text
+    assert text.endswith("x")
+    assert len(text) < 600

@@ -51,6 +51,7 @@ def test_a_bundle_is_complete(make: Make) -> None:
         "launch.json",
         "launcher/arithmetic.h",
         "launcher/driver.h",
+        "launcher/runtime_file.h",
         "manifest.json",
         "plan.json",
         "problem.yaml",

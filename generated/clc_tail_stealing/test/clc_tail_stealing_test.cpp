@@ -357,6 +357,11 @@ int main(int count, char** words) {
   for (const Shape& shape : shapes) {
     Case test(shape);
     if (!test.upload()) return 3;
+    char text[2048];
+    if (&shape == shapes && clc_tail_stealing_describe(launcher, &test.arguments(), &test.buffers(), nullptr, text,
+                                                sizeof text) == CLC_TAIL_STEALING_OK) {
+      std::printf("%s\n", text);
+    }
     check(launcher, &test, nullptr, false, stream, &verdict);
     check(launcher, &test, nullptr, true, stream, &verdict);
     for (int i = 0; i < clc_tail_stealing_rung_count(); ++i) {

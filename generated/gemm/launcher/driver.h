@@ -24,6 +24,7 @@ enum class Status {
   workspace_too_small = 6,  // see *_workspace_bytes
   out_of_memory = 7,        // host memory
   driver_error = 8,         // the CUDA driver refused a call
+  bad_runtime_file = 9,     // runtime.json is there and does not say what is switched off
 };
 
 inline char* message_buffer() {
@@ -85,6 +86,7 @@ struct LoadedKernel {
   CUlibrary library;
   CUfunction function;
   int max_active_clusters;
+  const Image* image;  // null where none is for this device
 };
 
 struct Device {
@@ -208,6 +210,7 @@ inline Status load_kernel(const KernelInfo& info, const Device& device, const ch
     if (each.major == device.major && fits) image = &each;
   }
   if (image == nullptr) return Status::ok;
+  kernel->image = image;
   char path[4096];
   const int length = std::snprintf(path, sizeof path, "%s/%s", folder, image->file);
   if (length < 0 || length >= static_cast<int>(sizeof path)) {
@@ -219,7 +222,7 @@ inline Status load_kernel(const KernelInfo& info, const Device& device, const ch
   }
   if (result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
       result == CUDA_ERROR_INVALID_IMAGE) {
-    *kernel = LoadedKernel{};
+    kernel->library = nullptr;
     return Status::ok;
   }
   if (result != CUDA_SUCCESS) return driver_failure(result, "cuLibraryLoadFromFile", path);
@@ -276,6 +279,9 @@ inline Status check_grid(const KernelInfo& info, const Number* grid) {
 
 inline Status launch(const KernelInfo& info, const LoadedKernel& kernel, const Number* grid, void** parameters,
                      CUstream stream) {
+  if (kernel.function == nullptr) {  // the last rung of a ladder has no condition
+    return fail(Status::no_rung, "no image of %s loads on this device", info.id);
+  }
   CUlaunchAttribute attributes[3] = {};
   CUlaunchConfig config = {};
   config.gridDimX = static_cast<unsigned>(grid[0].value);

@@ -357,6 +357,11 @@ int main(int count, char** words) {
   for (const Shape& shape : shapes) {
     Case test(shape);
     if (!test.upload()) return 3;
+    char text[2048];
+    if (&shape == shapes && gemm_small_describe(launcher, &test.arguments(), &test.buffers(), nullptr, text,
+                                                sizeof text) == GEMM_SMALL_OK) {
+      std::printf("%s\n", text);
+    }
     check(launcher, &test, nullptr, false, stream, &verdict);
     check(launcher, &test, nullptr, true, stream, &verdict);
     for (int i = 0; i < gemm_small_rung_count(); ++i) {

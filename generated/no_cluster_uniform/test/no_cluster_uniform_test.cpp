@@ -357,6 +357,11 @@ int main(int count, char** words) {
   for (const Shape& shape : shapes) {
     Case test(shape);
     if (!test.upload()) return 3;
+    char text[2048];
+    if (&shape == shapes && no_cluster_uniform_describe(launcher, &test.arguments(), &test.buffers(), nullptr, text,
+                                                sizeof text) == NO_CLUSTER_UNIFORM_OK) {
+      std::printf("%s\n", text);
+    }
     check(launcher, &test, nullptr, false, stream, &verdict);
     check(launcher, &test, nullptr, true, stream, &verdict);
     for (int i = 0; i < no_cluster_uniform_rung_count(); ++i) {

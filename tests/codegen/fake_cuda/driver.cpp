@@ -6,6 +6,12 @@
 
 FakeDevice fake;
 
+CUresult called(const std::string& name) {
+  fake.trace.push_back(name);
+  const auto found = fake.fails.find(name);
+  return found == fake.fails.end() ? CUDA_SUCCESS : found->second;
+}
+
 namespace {
 
 struct Loaded {
@@ -19,7 +25,11 @@ Loaded* as_loaded(const void* handle) { return static_cast<Loaded*>(const_cast<v
 extern "C" {
 
 CUresult cuGetErrorName(CUresult result, const char** name) {
-  *name = result == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR";
+  switch (result) {
+    case CUDA_ERROR_INVALID_VALUE: *name = "CUDA_ERROR_INVALID_VALUE"; break;
+    case CUDA_ERROR_OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    default: *name = "CUDA_ERROR";
+  }
   return CUDA_SUCCESS;
 }
 
@@ -30,7 +40,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = fake.minor; break;
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: *value = fake.major >= 9; break;
   }
-  return CUDA_SUCCESS;
+  return called("cuDeviceGetAttribute");
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) {
@@ -53,6 +63,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
   const std::string file = std::strrchr(path, '/') + 1;
   if (fake.missing.count(file) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
   if (fake.refused.count(file) != 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  if (const CUresult result = called("cuLibraryLoadFromFile"); result != CUDA_SUCCESS) return result;
   ++fake.loads;
   *library = reinterpret_cast<CUlibrary>(new Loaded{file});
   return CUDA_SUCCESS;
@@ -66,28 +77,30 @@ CUresult cuLibraryUnload(CUlibrary library) {
 
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char*) {
   *kernel = reinterpret_cast<CUkernel>(library);
-  return CUDA_SUCCESS;
+  return called("cuLibraryGetKernel");
 }
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   *function = reinterpret_cast<CUfunction>(kernel);
-  return CUDA_SUCCESS;
+  return called("cuKernelGetFunction");
 }
 
 CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute attribute, int value) {
+  static const char* const names[] = {"smem", "carveout", "nonportable"};
+  const CUresult result = called(std::string("cuFuncSetAttribute ") + names[attribute]);
   const bool is_smem = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-  return is_smem && value > fake.smem_limit ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  return is_smem && value > fake.smem_limit ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const CUlaunchConfig*) {
   const auto found = fake.residency.find(as_loaded(function)->file);
   *clusters = found == fake.residency.end() ? 66 : found->second;
-  return CUDA_SUCCESS;
+  return called("cuOccupancyMaxActiveClusters");
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
   *blocks = 2;
-  return CUDA_SUCCESS;
+  return called("cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, void* address,
@@ -95,6 +108,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
                                 const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill) {
   if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = called("cuTensorMapEncodeTiled"); result != CUDA_SUCCESS) return result;
   std::printf("map %llx", static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)));
   for (cuuint32_t i = 0; i < rank; ++i) std::printf(" %llu", static_cast<unsigned long long>(extents[i]));
   for (cuuint32_t i = 0; i + 1 < rank; ++i) std::printf(" %llu", static_cast<unsigned long long>(strides[i]));
@@ -105,6 +119,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char byte, std::size_t bytes, CUstream) {
+  if (const CUresult result = called("cuMemsetD8Async"); result != CUDA_SUCCESS) return result;
   std::printf("memset %llx %u %zu\n", address, byte, bytes);
   return CUDA_SUCCESS;
 }
@@ -113,6 +128,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   const std::string& file = as_loaded(function)->file;
   unsigned cluster[3] = {1, 1, 1};
   for (unsigned i = 0; i < config->numAttrs; ++i) {
+    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) fake.trace.push_back("overlap");
     if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
     cluster[0] = config->attrs[i].value.clusterDim.x;
     cluster[1] = config->attrs[i].value.clusterDim.y;

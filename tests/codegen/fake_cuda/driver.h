@@ -16,6 +16,8 @@ struct FakeDevice {
   int context = 1;  // the current context's id; 0: none
   int loads = 0;    // libraries that are loaded now
   CUresult launch_result = CUDA_SUCCESS;
+  std::map<std::string, CUresult> fails;  // call, or call and attribute number -> what it returns
+  std::vector<std::string> trace;         // calls that prepare a kernel, in order
   std::map<std::string, int> residency;  // image -> clusters; 66 where nothing is said
   std::set<std::string> missing;         // images that are not there
   std::set<std::string> refused;         // images that the driver does not load
@@ -23,3 +25,6 @@ struct FakeDevice {
 };
 
 extern FakeDevice fake;
+
+// Notes a call and gives what it is to return.
+CUresult called(const std::string& name);

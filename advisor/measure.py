@@ -112,9 +112,9 @@ def bench_suite(
             f"no problem of {suite.name} is called {options.only!r}",
             fix=f"it has {', '.join(each.name for each in suite.items[:3])}, ...",
         )
-    choice = parse_device(device)
+    choice = _gpu_of(device)
     with (
-        at_hand(DeviceChoice("cuda", choice.index)) as (gpu, _),
+        at_hand(choice) as (gpu, _),
         tempfile.TemporaryDirectory(prefix="advisor-bench-") as folder,
         Children(choice.index, backend) as children,
     ):
@@ -131,6 +131,19 @@ def bench_suite(
         run = _run(suite, options, greeting, results)
     _keep(run, output, store, progress)
     return run
+
+
+def _gpu_of(device: str) -> DeviceChoice:
+    """The GPU that `--device` names, the first for `auto`. Raises InputError."""
+    choice = parse_device(device)
+    if choice.kind == "emulator":
+        raise InputError(
+            "DEVICE_UNKNOWN",
+            "the emulator runs kernels and has no clock: what it takes says nothing of a GPU",
+            fix="use auto, cuda, or cuda:N with the number of a GPU, on a machine that has one",
+            numbers={"device": device},
+        )
+    return DeviceChoice("cuda", choice.index)
 
 
 def _preparer(
@@ -262,9 +275,9 @@ def tune_file(
 
     problem = load_problem(path)
     item = Item(problem.name, Path(path).read_text(encoding="utf-8"), problem)
-    choice = parse_device(device)
+    choice = _gpu_of(device)
     with (
-        at_hand(DeviceChoice("cuda", choice.index)) as (gpu, _),
+        at_hand(choice) as (gpu, _),
         tempfile.TemporaryDirectory(prefix="advisor-tune-") as folder,
         Children(choice.index, backend) as children,
     ):
@@ -314,6 +327,13 @@ def rewrite_tables(path: Path) -> bool:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("TABLES_UNREADABLE", f"{path} cannot be read: {error}", fix="name a Markdown file") from error
+    if unclosed := _unclosed(text):
+        raise InputError(
+            "TABLES_NONE",
+            f"{path}, line {unclosed}: a block begins and does not end",
+            fix="put <!-- advisor tables end --> on a line of its own behind the table",
+            numbers={"line": unclosed},
+        )
     if not _BLOCK.search(text):
         raise InputError(
             "TABLES_NONE",
@@ -336,6 +356,19 @@ def rewrite_tables(path: Path) -> bool:
     if new != text:
         write_text(path, new)
     return new != text
+
+
+def _unclosed(text: str) -> int | None:
+    """The line of the first block that has no end of its own."""
+    begun: int | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("<!-- advisor tables end -->"):
+            begun = None
+        elif line.startswith("<!-- advisor tables "):
+            if begun is not None:
+                break
+            begun = number
+    return begun
 
 
 def checked_baselines(names: list[str] | None) -> tuple[Baseline, ...] | None:

@@ -177,7 +177,14 @@ def read_results(path: Path) -> BenchRun:
     """Raises InputError RESULTS_UNREADABLE."""
     try:
         return BenchRun.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
+    except OSError as error:
+        raise InputError(
+            "RESULTS_UNREADABLE",
+            f"{path} cannot be read: {error.strerror or error}",
+            fix="name a file that `advisor bench --output` wrote",
+            numbers={"path": str(path)},
+        ) from error
+    except ValidationError as error:
         raise InputError(
             "RESULTS_UNREADABLE",
             f"{path} is no result of `advisor bench` of this version: {str(error).splitlines()[0]}",

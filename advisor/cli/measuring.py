@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from advisor.cli.frame import command
-from advisor.cli.options import DeviceOption, Json, ProblemFile, Quiet, Store
+from advisor.cli.options import GpuOption, Json, ProblemFile, Quiet, Store
 from advisor.cli.printing import Progress, print_blocks, print_document, say
 from advisor.errors import EXIT_DONE, EXIT_NO
 
@@ -16,7 +16,7 @@ from advisor.errors import EXIT_DONE, EXIT_NO
 @command("bench")
 def bench(
     suite: Annotated[Path, typer.Argument(metavar="SUITE", help="A suite (YAML): benchmarks/suites/ has some.")],
-    device: DeviceOption = "auto",
+    device: GpuOption = "auto",
     sweep: Annotated[
         str | None, typer.Option("--sweep", metavar="N", help="Time N rivals of each pick too, or all that are legal.")
     ] = None,
@@ -66,7 +66,7 @@ def bench(
 @command("tune")
 def tune(
     file: ProblemFile,
-    device: DeviceOption = "auto",
+    device: GpuOption = "auto",
     candidates: Annotated[
         str, typer.Option("--candidates", metavar="N", help="How many rivals of the pick to measure, or all.")
     ] = "24",

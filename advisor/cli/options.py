@@ -26,6 +26,9 @@ DeviceOption = Annotated[
         help="auto, emulator, cuda or cuda:N. auto: each kernel on the GPU if it runs there, else in the emulator.",
     ),
 ]
+GpuOption = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="auto, cuda or cuda:N: the GPU to measure on.")
+]
 Output = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The folder that gets the bundle, as DIR/<name>.")
 ]

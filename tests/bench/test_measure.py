@@ -263,17 +263,30 @@ def test_the_tables_that_documents_quote_are_those_of_the_results(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "code", "words"),
     [
-        ("nothing here\n", "TABLES_NONE"),
-        ("<!-- advisor tables winners r.json -->\n<!-- advisor tables end -->\n", "TABLES_UNKNOWN"),
-        ("<!-- advisor tables summary missing.json -->\n<!-- advisor tables end -->\n", "RESULTS_UNREADABLE"),
+        ("nothing here\n", "TABLES_NONE", "has no block to fill"),
+        ("\n<!-- advisor tables summary r.json -->\ntext\n", "TABLES_NONE", "line 2: a block begins and does not end"),
+        (
+            "<!-- advisor tables summary r.json -->\n" * 2 + "<!-- advisor tables end -->\n",
+            "TABLES_NONE",
+            "line 1: a block begins and does not end",
+        ),
+        ("<!-- advisor tables winners r.json -->\n<!-- advisor tables end -->\n", "TABLES_UNKNOWN", "names no table"),
+        (
+            "<!-- advisor tables summary missing.json -->\n<!-- advisor tables end -->\n",
+            "RESULTS_UNREADABLE",
+            "missing.json cannot be read: No such file",
+        ),
     ],
 )
-def test_a_block_that_cannot_be_made_is_refused_and_the_page_stays(tmp_path: Path, text: str, code: str) -> None:
+def test_a_block_that_cannot_be_made_is_refused_and_the_page_stays(
+    tmp_path: Path, text: str, code: str, words: str
+) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(InputError) as caught:
         rewrite_tables(page)
     assert caught.value.code == code
+    assert words in caught.value.message
     assert page.read_text() == text

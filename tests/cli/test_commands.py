@@ -19,6 +19,7 @@ from advisor.cli import app
 from advisor.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, EXIT_NO
 from advisor.machine import profile_names
 
+SUITES = Path(__file__).parents[2] / "benchmarks" / "suites"
 Advisor = Callable[..., Any]
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 NEEDS_GPU = {"probe", "bench", "tune"}
@@ -118,6 +119,14 @@ def test_a_required_gpu_that_is_not_there_exits_3(advisor: Advisor, no_gpu: None
     assert result.status == EXIT_DEVICE
     assert "[NO_DRIVER]" in result.stderr
     assert not (workplace / "generated").exists()
+
+
+@pytest.mark.parametrize("words", [("bench", f"{SUITES}/decode.yaml"), ("tune", "examples/gemm_small.yaml")])
+def test_what_measures_takes_no_emulator(advisor: Advisor, workplace: Path, words: tuple[str, str]) -> None:
+    result = advisor(*words, "--device", "emulator")
+    assert result.status == EXIT_INPUT
+    assert "[DEVICE_UNKNOWN]" in result.stderr
+    assert "emulator" not in advisor(words[0], "--help").stdout
 
 
 def test_probe_without_a_gpu_exits_3(advisor: Advisor, no_gpu: None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -888,11 +888,13 @@ def emulate(
     async_policy: str = "random",
     clc: str = "grant",
     busy_sms: int = 0,
+    predecessor_writes: Collection[str] | None = None,
     numerics: str = "fp32",
     profile: str | None = None,
     progress: Progress = silent,
 ) -> Emulated:
     """Executes the kernel of a PTX file as a launch file says. `outputs` is written where the kernel comes to its end.
+    `predecessor_writes` replaces what the file says; `all` names every buffer and scratch.
 
     Raises InputError where the files do not fit together or the hardware would refuse the launch."""
     from advisor.emulator import KernelFault, load_program
@@ -912,6 +914,9 @@ def emulate(
     check_layout(program, read)
     arrays = read_arrays(inputs) if inputs is not None else {}
     entry = read.launch.entry
+    late = predecessor_writes
+    if late is not None and list(late) == ["all"]:
+        late = [*read.launch.buffers, *(each.name for each in read.launch.params if each.kind == "scratch")]
     with _stage(progress, "emulate", entry) as result:
         try:
             check_inputs(read.launch, arrays)
@@ -924,6 +929,7 @@ def emulate(
                 async_policy=async_policy,
                 clc=clc,
                 busy_sms=busy_sms,
+                predecessor_writes=late,
                 numerics=cast("Literal['fp32', 'model']", numerics),
                 profile=profile,
                 progress=lambda done, total: progress(Advanced("emulate", "clusters", done, total)),

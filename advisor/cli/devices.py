@@ -135,6 +135,14 @@ def emulate(
         ),
     ] = "grant",
     busy_sms: Annotated[int, typer.Option("--busy-sms", metavar="N", min=0, help="SMs that other work holds.")] = 0,
+    predecessor_writes: Annotated[
+        str | None,
+        typer.Option(
+            "--predecessor-writes",
+            metavar="NAMES",
+            help="Buffers (A,B,... or all) that the kernel before this one writes until griddepcontrol.wait.",
+        ),
+    ] = None,
     mma: Annotated[
         str, typer.Option("--mma", metavar="MODE", help="How tensor cores add: fp32, or model as the chip does.")
     ] = "fp32",
@@ -165,6 +173,7 @@ def emulate(
         async_policy=async_policy,
         clc=clc,
         busy_sms=busy_sms,
+        predecessor_writes=_names(predecessor_writes),
         numerics=mma,
         profile=profile,
         progress=Progress(quiet),
@@ -174,6 +183,11 @@ def emulate(
     else:
         _print_emulated(emulated)
     return emulated.exit_status
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names between commas."""
+    return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
 
 
 def _emulated_document(emulated: workflow.Emulated) -> dict[str, Any]:

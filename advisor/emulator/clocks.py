@@ -340,6 +340,22 @@ class Clocks:
         self._tick(rows)
         self.met[rows] = self.epoch[rows]
 
+    # --- one event ----------------------------------------------------------------------------------------------------
+
+    def learn_alone(self, rows: Longs, column: int) -> None:
+        """An event that happens once has been observed by these warps: every path from them hands that on. `column` is
+        its channel, the same one in every cluster."""
+        self.now[:, rows, column] = 1
+        self._tick(rows)
+
+    def knows_alone(self, rows: Longs, column: int, view: View) -> npt.NDArray[np.bool_]:
+        """Whether the event is ordered before the next operation of each of these warps."""
+        found: npt.NDArray[np.bool_] = self.now[view, rows, column] > 0
+        for index in np.flatnonzero(~found).tolist() if self._foreign else ():
+            foreign = self._foreign.get(int(rows[index]), {}).values()
+            found[index] = any(each.shape[1] > column and each[view, column] for each in foreign)
+        return found
+
     # --- fences -------------------------------------------------------------------------------------------------------
 
     def fence(self, rows: Iterable[int], sem: Sem, scope: Scope) -> None:

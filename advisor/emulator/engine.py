@@ -306,7 +306,9 @@ class Engine:
         found: Array = offsets + slot * shared.stride
         return found
 
-    def global_offsets(self, g: Group, index: int, lane: int, site: int, places: Array, chunk: int) -> Array:
+    def global_offsets(
+        self, g: Group, index: int, lane: int, site: int, places: Array, chunk: int, *, write: bool
+    ) -> Array:
         if not len(places):
             return np.zeros(0, np.int64)
         wide = places.astype(np.uint64)[None, :]
@@ -317,6 +319,8 @@ class Engine:
         except AccessFault as fault:
             self.machine.fail(g, site, fault.code, fault.message, index, lane)
         found: Array = first[0]
+        if self.machine.predecessor.checks:
+            self.machine.predecessor.accessed_by(g, index, lane, site, found, write=write)
         return found
 
     def must_be_written(self, g: Group, index: int, lane: int, site: int, offsets: Array, chunk: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -68,6 +68,19 @@ class Prepared:
     scratch: dict[str, Buffer]
     addresses: dict[str, np.uint64]
     parameters: bytes
+
+    def named(self, names: Collection[str]) -> list[Buffer]:
+        """Buffers and scratch by name. Raises InputError EMU_BUFFER."""
+        known = self.buffers | self.scratch
+        unknown = [each for each in names if each not in known]
+        if unknown:
+            raise InputError(
+                "EMU_BUFFER",
+                f"the kernel before this one is to write {', '.join(unknown)}, which the launch does not have",
+                fix=f"name some of {', '.join(known)}",
+                numbers={"unknown": unknown, "known": list(known)},
+            )
+        return [known[each] for each in dict.fromkeys(names)]
 
     def left(self) -> dict[str, Left]:
         """Every buffer and scratch as it is now."""

@@ -8,7 +8,7 @@ and so on are called from the blocks' functions with the group, the instruction'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from advisor.emulator import fragments, warps
 from advisor.emulator.cluster_launch_control import ClusterLaunchControl
 from advisor.emulator.counts import Counts
+from advisor.emulator.dependent_launch import Predecessor
 from advisor.emulator.engine import Engine
 from advisor.emulator.happens_before import Order, Scope, Sem, Shadow, SyncPoint
 from advisor.emulator.lowering_memory import Access
@@ -30,6 +31,7 @@ from advisor.emulator.memory import (
     SHARED_WINDOW,
     UNSIGNED,
     AccessFault,
+    Buffer,
     Bytes,
     Global,
     Local,
@@ -88,6 +90,7 @@ class Machine:
         numerics: Numerics = "fp32",
         step_limit: int = 50_000_000,
         progress: Callable[[int, int], None] | None = None,
+        late: Sequence[Buffer] = (),
     ) -> None:
         self.program = program
         self.world = world
@@ -154,6 +157,7 @@ class Machine:
         uses_tcgen05 = any(each.opcode == "tcgen05" for each in program.instructions)
         self.tcgen05 = Tcgen05(self) if uses_tcgen05 else None
         self.scheduler = Scheduler(self, seed, scatter)
+        self.predecessor = Predecessor(self, late)
         self._begin(first)
 
     # --- clusters -----------------------------------------------------------------------------------------------
@@ -196,6 +200,7 @@ class Machine:
         self.committed[rows] = 0
         self.undefined.forget(rows)
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
+        self.predecessor.begin(cluster.serial, rows)
         for rank in range(self.ranks):
             self.engine.begin(first + rank, cluster.serial, rank)
             if self.tcgen05 is not None:
@@ -209,6 +214,8 @@ class Machine:
 
     def warps_ended(self, rows: Array) -> None:
         """These warps have no thread left."""
+        if self.predecessor.checks:
+            self.predecessor.warps_end(rows)
         np.subtract.at(self.live_warps, self.slot_of[rows], 1)
         np.subtract.at(self.cluster_live, self.cluster_slot_of[rows], 1)
         for slot in np.unique(self.slot_of[rows]):
@@ -370,6 +377,8 @@ class Machine:
             return [np.zeros(address.shape, UNSIGNED[a.width])] * a.count
         try:
             offset, whole = self.globals.offsets(address, a.size, mask, a.site)
+            if self.predecessor.checks:
+                self.predecessor.accessed(g, a.site, offset, mask, write=False)
             self._seen(g, a, self.global_shadow, offset, mask, reads=True)
             return gather(self.globals.bytes, offset, a.width, a.count, mask, not whole)
         except AccessFault as fault:
@@ -382,6 +391,8 @@ class Machine:
             offset, whole = self.globals.offsets(address, a.size, mask, a.site)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
+        if self.predecessor.checks:
+            self.predecessor.accessed(g, a.site, offset, mask, write=True)
         self._seen(g, a, self.global_shadow, offset, mask, values=values, memory=self.globals.bytes)
         lanes = 32 if mask is None else np.count_nonzero(mask, axis=1)
         np.add.at(self.stored, self.cluster_slot_of[g.sel], lanes * a.size)
@@ -533,6 +544,8 @@ class Machine:
             else:
                 memory, shadow = self.globals.bytes, self.global_shadow
                 offset = self.globals.offsets(address, a.size, mask, a.site)[0]
+                if self.predecessor.checks:
+                    self.predecessor.accessed(g, a.site, offset, mask, write=True)
             gather(memory, offset, min(a.width, 8), a.size // min(a.width, 8), mask, True)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
@@ -760,6 +773,10 @@ class Machine:
         if mask is not None and not np.count_nonzero(mask):
             return
         copy = _Copy(g, to, source, place, address, kept, mask, self.committed[g.sel].copy())
+        if self.predecessor.checks:  # where it is issued, wherever it lands
+            reads = copy.left if kept is None else copy.left & (kept > 0)
+            near = (address - np.uint64(GLOBAL_BASE)).view(np.int64)
+            self.predecessor.accessed(g, source.site, near, reads, write=False)
         policy = self.queue.policy
         self.bytes_moved["global async copy"] += int(copy.left.sum()) * to.size
         if policy == "eager" or (policy == "random" and self.random.random() < 0.5):

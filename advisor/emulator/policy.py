@@ -62,6 +62,7 @@ class AsyncQueue:
     landed: int = 0
     pending: dict[int, Pending] = field(default_factory=dict)  # by number, in the order of issue
     ready: list[Pending] = field(default_factory=list)  # those that may run, in the order of issue
+    _held: Callable[[], None] | None = None
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,9 +92,27 @@ class AsyncQueue:
             self._run_all()
         return operation
 
+    def hold(self, end: Callable[[], None]) -> None:
+        """Something beside the kernel comes to its end: eagerly before the kernel runs, at random at any time, else
+        when nothing can run and nothing else can land."""
+        self._held = end
+
+    def _let_go(self) -> int:
+        end, self._held = self._held, None
+        if end is None:
+            return 0
+        end()
+        return 1
+
     def tick(self) -> int:
         """A quantum has passed."""
         self.now += 1
+        if self._held is not None and (
+            self.policy == "eager"
+            or self.now > self.patience
+            or (self.policy == "random" and self._random.random() < 0.125)
+        ):
+            self._let_go()
         if not self.pending:
             return 0
         if self.policy == "eager":
@@ -116,7 +135,7 @@ class AsyncQueue:
         together stay in step; now and then a single one lands, so that they also come apart."""
         ready = self.ready
         if not ready:
-            return 0
+            return self._let_go()
         by_owner: dict[int, list[Pending]] = {}
         for each in ready:
             by_owner.setdefault(each.owner, []).append(each)

@@ -94,6 +94,7 @@ def run(
     numerics: Numerics = "fp32",
     profile: DeviceProfile | str | None = None,
     busy_sms: int = 0,
+    predecessor_writes: Collection[str] | None = None,
     registers: int | None = None,
     races: bool = True,
     step_limit: int = 50_000_000,
@@ -105,9 +106,11 @@ def run(
     stream: buffers and scratch of the same name go on from there. `count_writes` names buffers whose writes are
     counted, byte by byte. `clc` says which requests of Cluster Launch Control are granted (`policy.RequestPolicy`);
     `busy_sms` SMs are other work's from the start. `numerics` is how tensor cores add: "fp32", or "model" as the chip
-    does. `profile` is the device, by default one that the PTX's target names. `registers` per thread decide residency;
-    without it, what the kernel's own launch bounds leave. `races` False leaves the happens-before checks out.
-    `progress` is told now and then how many clusters are over, of how many.
+    does. `predecessor_writes` names buffers and scratch that the kernel before this one on the stream writes until it
+    ends, which is late (`dependent_launch`); without it, those that the launch names. `profile` is the device, by
+    default one that the PTX's target names. `registers` per thread decide residency; without it, what the kernel's own
+    launch bounds leave. `races` False leaves the happens-before checks out. `progress` is told now and then how many
+    clusters are over, of how many.
 
     Raises KernelFault with one finding where the kernel does what PTX leaves undefined or cannot go on, InputError
     where the PTX, the launch or the inputs do not fit together, RefusedError EMU_UNKNOWN_OPCODE.
@@ -133,6 +136,7 @@ def run(
         prepared = prepare(program, launch, inputs, after.left if after is not None else None)
         if count_writes:
             prepared.memory.bytes.count_writes()
+        late = prepared.named(launch.predecessor_writes if predecessor_writes is None else predecessor_writes)
         world = World(device, shape, busy_sms, reporter)
         machine = Machine(
             program,
@@ -148,6 +152,7 @@ def run(
             numerics=numerics,
             step_limit=step_limit,
             progress=progress,
+            late=late,
         )
         machine.scheduler.run()
         machine.finish()

@@ -29,6 +29,7 @@ BARRIERS = 16
 _LANES = np.arange(32)
 REPORT_STEPS = 20_000  # blocks between two reports of progress: a second or so
 REST = 24  # how many other groups run before one that found nothing to do looks again
+LONG = 512  # blocks that a group runs alone before time passes for what is in flight: it may be polling for that
 
 
 class LanesMissing(Exception):
@@ -199,7 +200,9 @@ class Scheduler:
         program = machine.program
         registers = machine.registers
         undefined = machine.undefined
+        ran = 0
         while True:
+            ran += 1
             block = self.blocks[group.block]
             self.counts[block.index] += group.n
             self.steps += 1
@@ -244,9 +247,16 @@ class Scheduler:
                 self.enter(group, following)
                 return
             group.block = following
-            if self.resting or self.woken or self.steps > machine.step_limit:
+            if self._gives_way(ran):
                 self.add(group)
                 return
+
+    def _gives_way(self, ran: int) -> bool:
+        """Whether a group that nobody else is ready beside stops after `ran` blocks all the same."""
+        if ran == LONG:
+            self.machine.queue.now += ran
+            return True
+        return bool(self.resting) or self.woken or self.steps > self.machine.step_limit
 
     def _stand_before(self, group: Group, block: Block, missing: LanesMissing) -> None:
         """The block begins with an instruction that names lanes that are elsewhere: the group looks again later."""
@@ -421,8 +431,8 @@ class Scheduler:
             group.block = block.successors[0]
             self.resting.append(group)
             return False
-        if opcode == "griddepcontrol":  # what this launch depends on has completed
-            return True
+        if opcode == "griddepcontrol":
+            return self.machine.predecessor.control(group, block, instruction)
         return self.machine.wait(group, block, instruction)
 
     def _site(self, block: Block) -> int:

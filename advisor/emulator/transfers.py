@@ -169,6 +169,8 @@ class Transfers:
         machine = self.machine
         if address >= GLOBAL_BASE:
             source, start = machine.globals.bytes.data, address - GLOBAL_BASE
+            if machine.predecessor.checks:
+                machine.predecessor.accessed_by(g, index, lane, form.site, np.array([start]), write=False)
             if machine.races:
                 row = int(machine.order_row[g.rows[index]])
                 machine.order.sees_tensor_map(machine.global_shadow, row, start, form.site, lane)
@@ -244,7 +246,7 @@ class Transfers:
             slot = self.engine.slot_of(g, index, address, site, lane)
             offsets = self.engine.shared_offsets(g, index, lane, site, slot, places & _LOCAL, 16)
             return machine.shared.bytes, machine.shared_shadow, int(offsets[0])
-        offsets = self.engine.global_offsets(g, index, lane, site, places, 16)
+        offsets = self.engine.global_offsets(g, index, lane, site, places, 16, write=True)
         return machine.globals.bytes, machine.global_shadow, int(offsets[0])
 
     def _one_access(self, g: Group, index: int, site: int, shadow: Shadow, start: int, *, write: bool) -> None:
@@ -274,7 +276,7 @@ class Transfers:
         transfer = self._transfer(form, tensor, where, address & _LOCAL)
         target = self.engine.shared_offsets(g, index, lane, form.site, slot, transfer.shared, transfer.chunk)
         places = transfer.globals_[transfer.inside]
-        source = self.engine.global_offsets(g, index, lane, form.site, places, transfer.chunk)
+        source = self.engine.global_offsets(g, index, lane, form.site, places, transfer.chunk, write=False)
         unit, at = self.engine.unit(g, index, barrier, form.site, lane)
         by = self.engine.by(g, index, form.site, lane)
         operation = machine.order.issue(by.row, by.pc, lane, unit.use(at, by, "a tensor copy").channel)
@@ -316,7 +318,8 @@ class Transfers:
         transfer = self._transfer(form, tensor, where, address & _LOCAL)
         inside = transfer.inside
         source = self.engine.shared_offsets(g, index, lane, form.site, slot, transfer.shared[inside], transfer.chunk)
-        target = self.engine.global_offsets(g, index, lane, form.site, transfer.globals_[inside], transfer.chunk)
+        places = transfer.globals_[inside]
+        target = self.engine.global_offsets(g, index, lane, form.site, places, transfer.chunk, write=True)
         machine.bytes_moved["tensor store"] += int(inside.sum()) * transfer.chunk
         change = self._update(g, index, lane, form, tensor) if form.reduction else None
         self._store(g, index, lane, form.site, source, target, transfer.chunk, change)
@@ -438,7 +441,7 @@ class Transfers:
             if barrier is None:
                 slot = self.engine.slot_of(g, index, ends[1], form.site, lane)
                 taken = self.engine.shared_offsets(g, index, lane, form.site, slot, (ends[1] & _LOCAL) + steps, 16)
-                given = self.engine.global_offsets(g, index, lane, form.site, ends[0] + steps, 16)
+                given = self.engine.global_offsets(g, index, lane, form.site, ends[0] + steps, 16, write=True)
                 self.machine.bytes_moved["bulk store"] += count
                 self._store(g, index, lane, form.site, taken, given, 16, form.change)
                 continue
@@ -459,7 +462,7 @@ class Transfers:
         target = self.engine.shared_offsets(g, index, lane, form.site, slot, (to & _LOCAL) + steps, 16)
         if form.source == "global":
             taken, memory, shadow = (
-                self.engine.global_offsets(g, index, lane, form.site, source + steps, 16),
+                self.engine.global_offsets(g, index, lane, form.site, source + steps, 16, write=False),
                 machine.globals.bytes,
                 machine.global_shadow,
             )

@@ -250,6 +250,8 @@ class ResolvedLaunch(Record):
     attributes: LaunchAttributes = LaunchAttributes()
     params: list[ResolvedParam]
     buffers: dict[str, BufferInit]
+    predecessor_writes: list[str] = Field(default_factory=list)
+    """Buffers and scratch that the kernel before this one on the stream may still be writing when this one starts."""
     expected: list[Expected] = Field(default_factory=list)
 
 

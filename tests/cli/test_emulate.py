@@ -112,6 +112,21 @@ def test_a_seed_is_no_negative_number(advisor: Advisor, claiming: tuple[str, ...
     assert advisor(*claiming, "--seed", "-1").status == EXIT_INPUT
 
 
+@pytest.mark.parametrize("names", ["x", "x, y", "all"])
+def test_a_kernel_that_does_not_wait_for_the_one_before_it(advisor: Advisor, names: str) -> None:
+    """The vector kernel has no griddepcontrol.wait. A kernel before it that writes nothing of it changes nothing."""
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--predecessor-writes", names)
+    assert result.status == EXIT_NO
+    assert "[EMU_GRID_WAIT]" in result.stdout
+    assert advisor("emulate", PTX, "--launch", LAUNCH, "--predecessor-writes", "").status == EXIT_DONE
+
+
+def test_a_kernel_before_it_that_writes_what_is_not_there(advisor: Advisor) -> None:
+    result = advisor("emulate", PTX, "--launch", LAUNCH, "--predecessor-writes", "z")
+    assert result.status == EXIT_INPUT
+    assert "name some of x, y" in result.stderr
+
+
 @pytest.mark.parametrize("options", [("--clc", "sometimes"), ("--clc", "decline:0"), ("--busy-sms", "148")])
 def test_policies_and_busy_sms_that_cannot_be(
     advisor: Advisor, claiming: tuple[str, ...], options: tuple[str, ...]

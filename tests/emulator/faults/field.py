@@ -17,6 +17,10 @@ INCIDENTS = {
         "the slot of a CLC response is released before every warp has read it, or without the proxy fence",
         "tilelang 2410, 2420, 2423; cudnn-frontend 610, 894",
     ),
+    "K06": (
+        "only some warps or CTAs wait for the kernel before this one, and all read what it writes",
+        "quack 206, 207; sglang 25575",
+    ),
     "K12": (
         "tensor memory of a pair allocated or freed with no cluster barrier beside it",
         "cutlass 2230, 3316, 3435; triton 9498, 10735",

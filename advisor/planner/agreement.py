@@ -53,6 +53,7 @@ class Agreement:
     pair: float
     n_rows: int
     n_tile: float
+    n_near: float  # the N tile within a factor of two
     differing: tuple[Row, ...]
 
 
@@ -146,7 +147,9 @@ def _share(name: str, rows: Iterable[Row]) -> Agreement:
     counted = [row for row in rows if row.counts_n]
     pair = sum(row.tuned[0] == row.picked[0] for row in rows)
     n_tile = sum(row.tuned[1] == row.picked[1] for row in counted)
+    near = sum(row.tuned[1] <= 2 * row.picked[1] and row.picked[1] <= 2 * row.tuned[1] for row in counted)
     differing = tuple(
         row for row in rows if row.tuned[0] != row.picked[0] or (row.counts_n and row.tuned[1] != row.picked[1])
     )
-    return Agreement(name, len(rows), pair / max(1, len(rows)), len(counted), n_tile / max(1, len(counted)), differing)
+    of_rows, of_counted = max(1, len(rows)), max(1, len(counted))
+    return Agreement(name, len(rows), pair / of_rows, len(counted), n_tile / of_counted, near / of_counted, differing)

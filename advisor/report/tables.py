@@ -12,10 +12,17 @@ def agreement_blocks(shares: Sequence[Agreement], target: str, with_rows: bool) 
     """What `agreement` prints: the share per type, and on request every row that differs."""
     blocks: list[Block] = [
         Heading(f"Planner for {target} against tuned choices", 1),
-        Paragraph("CTA pair: the same number of CTAs per MMA. N tile: the same tile, over rows with M above 64."),
+        Paragraph(
+            "Candidates are narrowed to what the tuner had: clusters of 1 and 2, 128 rows per CTA, its N tiles, "
+            "persistent, D in fp32. CTA pair: the same number of CTAs per MMA. N tile: the same tile, over rows with M "
+            "above 64 whose operands the tuner did not swap."
+        ),
         Table(
-            ("type", "rows", "CTA pair agrees", "rows for N", "N tile agrees"),
-            tuple((each.dtype, each.rows, f"{each.pair:.1%}", each.n_rows, f"{each.n_tile:.1%}") for each in shares),
+            ("type", "rows", "CTA pair agrees", "rows for N", "N tile agrees", "within a factor of two"),
+            tuple(
+                (each.dtype, each.rows, f"{each.pair:.1%}", each.n_rows, f"{each.n_tile:.1%}", f"{each.n_near:.1%}")
+                for each in shares
+            ),
         ),
     ]
     if with_rows:

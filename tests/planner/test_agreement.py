@@ -9,7 +9,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.machine import load_profile
-from advisor.planner.agreement import agreement
+from advisor.planner.agreement import agreement, compare
 from advisor.workflow import TUNED_CHOICES
 
 TABLE = TUNED_CHOICES.read_text()
@@ -67,6 +67,46 @@ def test_the_cta_pair_agrees_with_tuning(shares, dtype):
 def test_the_n_tile_agrees_with_tuning(shares, dtype):
     assert shares[dtype].n_rows >= 25
     assert shares[dtype].n_tile >= 0.70, shares[dtype].differing
+    assert shares[dtype].n_near >= 0.85, shares[dtype].differing
+
+
+@pytest.mark.parametrize("shape", [(1024, 2048, 2048), (2048, 1024, 2048), (256, 8192, 8192), (8192, 256, 8192)])
+def test_one_wave_takes_wide_tiles_on_half_of_the_sms(shape):
+    """Every SM of a first wave asks for lines that are on their way: bytes decide, though twice the SMs could work."""
+    m, n, k = (str(each) for each in shape)
+    for dtype in ("bf16", "e5m2"):
+        row = {"dtype": dtype, "m": m, "n": n, "k": k, "two_cta": "1", "tile_n": "256", "swap_ab": "0"}
+        assert compare(row, load_profile("b200")).picked == (2, 256), dtype
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (2048, 2048, 2048), (4096, 2048, 1024), (64, 8192, 8192)])
+def test_an_odd_extent_that_costs_no_tile_changes_no_pick(dtype, shape):
+    def picked(m: int, n: int, k: int) -> tuple[int, int]:
+        row = {"dtype": dtype, "m": str(m), "n": str(n), "k": str(k), "two_cta": "1", "tile_n": "256", "swap_ab": "0"}
+        return compare(row, load_profile("b200")).picked
+
+    m, n, k = shape
+    own = picked(m, n, k)
+    assert [picked(m - 1, n, k), picked(m, n - 16, k), picked(m - 3, n - 8, k), picked(m, n, k - 16)] == [own] * 4
+
+
+PUBLISHED = [
+    ("bf16", (4096, 4096, 4096), 1532),
+    ("bf16", (4096, 8192, 8192), 1652),
+    ("bf16", (8192, 8192, 8192), 1610),
+    ("e4m3", (1024, 6144, 4096), 2585),
+    ("e4m3", (2048, 6144, 4096), 2980),
+]  # TFLOP/s of libraries on B200s: advisor/data/published_gemm.csv
+
+
+@pytest.mark.parametrize(("dtype", "shape", "tflops"), PUBLISHED)
+def test_predictions_for_a_b200_lie_near_what_others_published_for_libraries(plan_for, dtype, shape, tflops):
+    m, n, k = shape
+    prediction = plan_for("b200", m=m, n=n, k=k, dtype=dtype).choice.prediction
+    published_us = 2 * m * n * k / tflops / 1e6
+    assert prediction.time_us == pytest.approx(published_us, rel=0.10)
+    assert prediction.low_us <= published_us <= prediction.high_us
 
 
 def test_types_that_nothing_was_written_for_agree_as_well(shares):

@@ -51,6 +51,7 @@ class Tuning:
     fill_weight: float  # share of a TMA write that competes with the MMA's reads for shared memory cycles
     fill_bytes_per_clk: float  # most that one SM takes in
     merged: float  # of the bytes asked for, what reaches the L2: SMs that ask for a line together are served once
+    lockstep: float  # extra L2 cycles of a byte of the first wave: who shares a line asks while it is on its way
     cold: float  # extra L2 cycles of a byte's first read: written into the L2 of each die before it is read
     straddle: float  # of loading a row of 128 bytes that begins between two lines of the L2, whoever receives it
     latency: float  # from a load's issue to its barrier, out of the L2
@@ -76,22 +77,22 @@ class Tuning:
 
 TUNING: dict[Family, Tuning] = {
     "sm100": Tuning(
-        issue=1.0, bubble=0.0, sharpness=5, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5, cold=0.5,
-        straddle=0.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0,
+        issue=1.0, bubble=0.0, sharpness=8, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5,
+        lockstep=0.5, cold=0.5, straddle=0.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75, start=5200.0,
         setup=300.0, opening=0.0, barriers=2.0, store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0,
         value_slots=0.0, chunk_latency=0.0, batch_latency=0.0, direct_values_per_clk=4.0, gemm_clock=1.0,
         transfer_power=0.12, tf32_power=1.0,
     ),
     "sm90": Tuning(
-        issue=1.0, bubble=110.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=97.0, merged=0.58, cold=0.19,
-        straddle=3.8, latency=1000.0, miss=1300.0, coupling=300.0, multicast=40.0, dram=0.95, start=1800.0,
+        issue=1.0, bubble=110.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=97.0, merged=0.58,
+        lockstep=0.0, cold=0.19, straddle=3.8, latency=1000.0, miss=1300.0, coupling=300.0, multicast=40.0, dram=0.95, start=1800.0,
         setup=300.0, opening=1500.0, barriers=5.0, store_bytes_per_clk=130.0, store_latency=100.0, hides=1.0,
         value_slots=7.0, chunk_latency=640.0, batch_latency=600.0, direct_values_per_clk=5.0, gemm_clock=0.875,
         transfer_power=0.08, tf32_power=0.8,
     ),
     "portable": Tuning(
-        issue=0.68, bubble=0.0, sharpness=3, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5, cold=0.3,
-        straddle=0.0, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0,
+        issue=0.68, bubble=0.0, sharpness=3, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5,
+        lockstep=0.0, cold=0.3, straddle=0.0, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75, start=5200.0,
         setup=200.0, opening=0.0, barriers=0.0, store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0,
         value_slots=6.0, chunk_latency=0.0, batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875,
         transfer_power=0.12, tf32_power=0.8,
@@ -102,7 +103,7 @@ POWER_EXPONENT = 0.5  # clock under a power cap ~ activity^-0.5: power ~ activit
 _EXPECTED_MAX = np.interp(np.arange(17), (1, 2, 4, 8, 16), (0.0, 0.564, 1.029, 1.424, 1.766))
 # of n standard normal costs: what the slowest of n CTAs is above the mean, in standard deviations
 EXCHANGE_BARRIERS = 3  # rings idle, partial sums there, partial sums read
-PAIR_BARRIERS = 2.5  # of a CTA pair: around the TMEM allocation, before its release, and the exit
+PAIR_BARRIERS = 3.5  # of a CTA pair: its start together, around the TMEM allocation, before its release, the exit
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +200,8 @@ def evaluate(
     shape = (extent_m / tiles_m, extent_n / tiles_n)
     all_tiles = tiles_m * tiles_n * p.batch
     outside = _outside(t, (extent_m, extent_n), (tiles_m, tiles_n), clusters / np.maximum(1, available))
-    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles)
+    first_wave = np.minimum(1.0, np.maximum(1, available) / clusters)
+    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles, first_wave)
     sliced = scratch > 1
     store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm)
     barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
@@ -324,6 +326,7 @@ def _step_bounds(
     per_sm: Floats,
     k_steps: Ints,
     tiles: Ints,
+    first_wave: Floats,
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Cycles of one K step of one CTA under each bound at the boost clock, the L2 bytes of the launch, and the share
     of them that is read for the first time.
@@ -359,7 +362,7 @@ def _step_bounds(
     lines = (a_use / spread_a * mma_a + b_use / spread_b * mma_b) / LINE_BYTES
     fill = np.maximum(fill, tune.straddle * lines)
     fill = (fill + tune.multicast * shared + zeros) * per_sm
-    asked = issued * (tune.merged + tune.cold * fresh)
+    asked = issued * (tune.merged + tune.cold * fresh + tune.lockstep * first_wave)
     l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms)
     # Little's law: a slot is free again one latency after its load was asked for.
     flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages + zeros

@@ -67,11 +67,11 @@ const Image kImages_portable_one_tile[] = {
 
 const KernelInfo kKernelInfo[kKernels] = {
     {"sm100_clc_2x1x1", "gemm_sm100", kImages_sm100_clc_2x1x1, 2,
-     {256, 1, 1}, {2, 1, 1}, 229616, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {2, 1, 1}, 205040, false, true, false, {0, 0, 0}},
     {"sm100_static_2x1x1", "gemm_sm100", kImages_sm100_static_2x1x1, 2,
-     {256, 1, 1}, {2, 1, 1}, 229512, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {2, 1, 1}, 204936, false, true, false, {0, 0, 0}},
     {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 2,
-     {256, 1, 1}, {1, 1, 1}, 229464, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 196696, false, true, false, {0, 0, 0}},
     {"sm90_ticket", "gemm_sm90", kImages_sm90_ticket, 1,
      {384, 1, 1}, {1, 1, 1}, 229512, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
@@ -181,7 +181,7 @@ Status launch_sm100_clc_2x1x1(const Call& call, void*, const Span*, CUstream str
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 256) * ceil_div(n, 256) * batch * 2, 1, 1};
+  const Number grid[3] = {ceil_div(m, 256) * ceil_div(n, 192) * batch * 2, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -198,7 +198,7 @@ Status launch_sm100_clc_2x1x1(const Call& call, void*, const Span*, CUstream str
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 96, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -262,7 +262,7 @@ Status launch_sm100_static_2x1x1(const Call& call, void*, const Span*, CUstream 
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 2, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          256) * ceil_div(n, 256) * batch) * 2,
+          256) * ceil_div(n, 192) * batch) * 2,
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -281,7 +281,7 @@ Status launch_sm100_static_2x1x1(const Call& call, void*, const Span*, CUstream 
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 96, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -340,7 +340,7 @@ Status launch_sm100_one_tile(const Call& call, void*, const Span*, CUstream stre
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 256) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 192) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -357,7 +357,7 @@ Status launch_sm100_one_tile(const Call& call, void*, const Span*, CUstream stre
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 256, 1},
+      {64, 192, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,

@@ -1,5 +1,5 @@
 // D = activation(alpha A B + beta C + bias) on Blackwell: TMA fills a ring of shared memory stages, tcgen05 empties it
-// into tensor memory, four warps take the sums from there. Each CTA computes tiles of 128 x 256, 64 of K a stage.
+// into tensor memory, four warps take the sums from there. Each CTA computes tiles of 128 x 192, 64 of K a stage.
 //
 // M and N are those of the multiplication: the caller's own.
 // The launch defines the macros:
@@ -38,7 +38,7 @@ using B = bf16;
 using C = bf16;
 using D = bf16;
 inline constexpr u32 kTileM = 128;
-inline constexpr u32 kTileN = 256;
+inline constexpr u32 kTileN = 192;
 inline constexpr u32 kTileK = 64;
 inline constexpr u32 kThreads = 256;
 inline constexpr bool kDNMajor = true;

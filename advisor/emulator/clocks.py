@@ -340,6 +340,10 @@ class Clocks:
         self._tick(rows)
         self.met[rows] = self.epoch[rows]
 
+    def has_come(self, row: int) -> None:
+        """What the warp does from here on is told from what it did: others may ask whether they have heard of it."""
+        self._tick(np.array([row]))
+
     # --- one event ----------------------------------------------------------------------------------------------------
 
     def learn_alone(self, rows: Longs, column: int) -> None:

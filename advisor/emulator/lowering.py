@@ -67,8 +67,8 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 def opcodes() -> list[str]:
     """Every opcode that is executed."""
-    control = ["bra", "brx", "ret", "exit", "bar", "barrier", "mbarrier", "nanosleep", "griddepcontrol", "call"]
-    return sorted({*HANDLERS, *numbers.roots(), *_INLINE_ROOTS, *control})
+    waits = ["bar", "barrier", "mbarrier", "nanosleep", "griddepcontrol", "setmaxnreg"]
+    return sorted({*HANDLERS, *numbers.roots(), *_INLINE_ROOTS, *waits, "bra", "brx", "ret", "exit", "call"})
 
 
 class Emitter:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PURE = "cvta isspacep mapa getctarank shfl vote match redux elect activemask mma movmatrix"
 _PURE_HANDLERS = frozenset(_PURE.split())
-_HINTS = "prefetch prefetchu discard applypriority setmaxnreg pmevent"
+_HINTS = "prefetch prefetchu discard applypriority pmevent"
 _NO_EFFECT = frozenset(_HINTS.split())
 _OF_ALL_LANES = frozenset({"vote", "match", "redux"})
 

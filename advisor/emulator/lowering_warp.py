@@ -110,12 +110,6 @@ def arrive(emitter: Emitter, index: int, instruction: Instruction) -> None:
     emitter.emit(f"M.barrier_arrive(g, {index}, {barrier}, {count}, {emitter.lanes(instruction)})")
 
 
-@handles("setmaxnreg")
-def setmaxnreg(emitter: Emitter, index: int, instruction: Instruction) -> None:
-    """Register files are not divided here: nothing to do."""
-    emitter.only(instruction, "inc", "dec", "sync", "aligned", "u32")
-
-
 @handles("trap", "brkpt")
 def trap(emitter: Emitter, index: int, instruction: Instruction) -> None:
     emitter.emit(f"M.trap(g, {index}, {emitter.lanes(instruction)})")

@@ -46,6 +46,7 @@ from advisor.emulator.policy import AsyncQueue, RequestPolicy
 from advisor.emulator.program import Program, unknown
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, Register, Symbol
+from advisor.emulator.register_pool import RegisterPool
 from advisor.emulator.report import KernelFault, Place, Reporter, Who
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.tcgen05 import Tcgen05
@@ -158,6 +159,7 @@ class Machine:
         self.tcgen05 = Tcgen05(self) if uses_tcgen05 else None
         self.scheduler = Scheduler(self, seed, scatter)
         self.predecessor = Predecessor(self, late)
+        self.register_pool = RegisterPool(self)
         self._begin(first)
 
     # --- clusters -----------------------------------------------------------------------------------------------
@@ -201,6 +203,7 @@ class Machine:
         self.undefined.forget(rows)
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
         self.predecessor.begin(cluster.serial, rows)
+        self.register_pool.begin(rows, np.arange(first, first + self.ranks))
         for rank in range(self.ranks):
             self.engine.begin(first + rank, cluster.serial, rank)
             if self.tcgen05 is not None:
@@ -216,6 +219,7 @@ class Machine:
         """These warps have no thread left."""
         if self.predecessor.checks:
             self.predecessor.warps_end(rows)
+        self.register_pool.warps_end(rows)
         np.subtract.at(self.live_warps, self.slot_of[rows], 1)
         np.subtract.at(self.cluster_live, self.cluster_slot_of[rows], 1)
         for slot in np.unique(self.slot_of[rows]):
@@ -857,6 +861,8 @@ class Machine:
     def reason(self, parked: Parked) -> str:
         if self.tcgen05 is not None and parked.kind == "tcgen05":
             return self.tcgen05.reason(parked)
+        if parked.kind == "registers":
+            return self.register_pool.reason(parked)
         return self.engine.reason(parked)
 
     def idle(self) -> bool:

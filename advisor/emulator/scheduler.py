@@ -433,6 +433,8 @@ class Scheduler:
             return False
         if opcode == "griddepcontrol":
             return self.machine.predecessor.control(group, block, instruction)
+        if opcode == "setmaxnreg":
+            return self.machine.register_pool.change(group, block, instruction)
         return self.machine.wait(group, block, instruction)
 
     def _site(self, block: Block) -> int:

@@ -9,7 +9,7 @@ import pytest
 from advisor.errors import AdvisorError, registry
 from tests.emulator.faults import FAULTS, MISTAKES
 from tests.emulator.faults.field import INCIDENTS
-from tests.emulator.faults.model import Fault, Kernel, Mistake, codes_of
+from tests.emulator.faults.model import WRONG_VALUES, Fault, Kernel, Mistake, codes_of
 from tests.emulator.faults.table import table
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,7 +39,7 @@ def test_a_mistake_in_a_file_is_named(mistake: Mistake, tmp_path: Path) -> None:
 
 def test_every_code_of_the_emulator_has_a_fault() -> None:
     named = {each.code for each in FAULTS} | {each.code for each in MISTAKES}
-    assert {each for each in registry() if each.startswith("EMU_")} == named
+    assert {each for each in registry() if each.startswith("EMU_")} == named - {WRONG_VALUES}
 
 
 def test_every_incident_has_a_fault_and_the_reverse() -> None:

@@ -84,7 +84,7 @@ def may_wait(instruction: Instruction) -> bool:
         return "try_wait" in qualifiers or "test_wait" in qualifiers
     if opcode == "tcgen05":
         return qualifiers[0] in ("alloc", "dealloc", "relinquish_alloc_permit")
-    return opcode in ("nanosleep", "griddepcontrol")
+    return opcode in ("nanosleep", "griddepcontrol", "setmaxnreg")
 
 
 @dataclass(slots=True)

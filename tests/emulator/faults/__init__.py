@@ -17,6 +17,7 @@ from tests.emulator.faults import (
     mbarriers,
     order,
     refusals,
+    registers,
     warps,
 )
 from tests.emulator.faults.model import Fault
@@ -31,6 +32,7 @@ AREAS: dict[str, list[Fault]] = {
     "Cluster Launch Control": clc.FAULTS,
     "Tensor memory, tcgen05 and CTA pairs": blackwell.FAULTS,
     "Behind another kernel": dependent_launch.FAULTS,
+    "Registers of warpgroups": registers.FAULTS,
     "The project's Hopper kernels": hopper.FAULTS,
     "Incidents from the field": field.FAULTS,
     "What is refused before a kernel runs": refusals.FAULTS,

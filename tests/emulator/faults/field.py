@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+from advisor.codegen import templates
+from advisor.kinds.gemm import sm100
+from advisor.records.launch import Expected
+from advisor.toolchain import Unit, compile_cuda
 from tests.emulator.faults.accesses import MEET
 from tests.emulator.faults.mbarriers import ADDRESSES, SHARED
-from tests.emulator.faults.model import Fault, Kernel, Text, kernel
+from tests.emulator.faults.model import WRONG_VALUES, Fault, Kernel, Macro, Text, kernel, settings
+from tests.emulator.gemms import case_of, problem, resolved
 from tests.emulator.kernels import launch
+from tests.emulator.test_sm100 import candidate
 
 INCIDENTS = {
     "K01": (
@@ -25,11 +33,19 @@ INCIDENTS = {
         "tensor memory of a pair allocated or freed with no cluster barrier beside it",
         "cutlass 2230, 3316, 3435; triton 9498, 10735",
     ),
+    "K17": (
+        "the raster takes CTAs and not clusters: a pair gets two tiles, and multiplies halves of different operands",
+        "facebookexperimental/triton 1071; cudnn-frontend 617",
+    ),
     "K19": (
         "the mask, the bytes or the cta_group of a pair inside a larger cluster",
         "facebookexperimental/triton 644, 783; jax 40165; tilelang 2287, 2644",
     ),
     "K20": ("a CLC request after one that failed", "quack 0.6.1 in marin 8870"),
+    "K46": (
+        "the registers that warpgroups ask for are more than the CTA has, or a warp leaves out of step with setmaxnreg",
+        "flashinfer 4533; tilelang 2406, 2559; cutlass 2007; helion 3620",
+    ),
 }
 """The incidents that faults repeat, with the threads of their projects."""
 
@@ -78,7 +94,41 @@ def pairs() -> Kernel:
     return kernel(SETUP + PAIRS + LEAVE, launch(64, 4, 4), declarations=SHARED)
 
 
+RASTER = """    return {(tile.m * kClusterX + place.x) * kTileM, (tile.n * kClusterY + place.y) * kTileN,"""
+OF_CTAS = """    const u32 cta = index * kClusterX + place.x;  // along N first, in bands of one tile
+    return {cta / raster.tiles_n * kTileM, cta % raster.tiles_n * kTileN,"""
+
+
+@cache
+def paired_product() -> Kernel:
+    """A Blackwell kernel of the project: 256 x 128 in tiles of 128 x 64, two by two, which a pair computes at once. A
+    macro makes the raster take CTAs one by one."""
+    p = problem(256, 128, 64)
+    (spec,) = sm100.kernels(p, candidate(p, (128, 64), (2, 1, 1), "static", 2))
+
+    @cache
+    def text(*macros: str) -> str:
+        source = templates.render(spec.template, **spec.context)
+        if macros:
+            assert source.count(RASTER) == 1
+            source = source.replace(RASTER, OF_CTAS)
+        headers = templates.headers_for(source)
+        return compile_cuda(Unit(spec.kernel.source, source, headers, "sm_100a", spec.kernel.defines)).ptx
+
+    product = "reshape(reshape(A, 256, 64) @ reshape(B, 128, 64).T, 32768)"
+    expected = [Expected(buffer="D", formula=product, bound=f"0.01 * abs({product}) + 0.01")]
+    shape = resolved(p, spec, case_of(p), "sm_100a").model_copy(update={"expected": expected})
+    return Kernel(text, shape, settings=settings(seeds=1))
+
+
 FAULTS = [
+    Fault(
+        "a raster that splits a CTA pair",
+        WRONG_VALUES,
+        paired_product(),
+        Macro("RASTER_OF_CTAS"),
+        field_case="K17",
+    ),
     Fault(
         "a CTA leaves while its peer still arrives on its barriers",
         "EMU_PEER_EXITED",

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from advisor.emulator import KernelFault, Outcome, Program, load_program, run
+from advisor.emulator.expected import compare, expectations
 from advisor.emulator.policy import POLICIES
 from advisor.errors import AdvisorError
 from advisor.records.launch import ResolvedLaunch
@@ -26,6 +27,8 @@ from tests.emulator.kernels import launch as small_launch
 from tests.emulator.kernels import module
 
 Setting = Mapping[str, Any]
+WRONG_VALUES = "wrong values"
+"""In place of a code: no rule of PTX is broken, and the formula of the launch is not met."""
 
 
 def settings(seeds: int = 2, **axes: tuple[Any, ...]) -> tuple[Setting, ...]:
@@ -180,6 +183,7 @@ class Fault:
 
 
 def codes_of(kernel: Kernel | Routine, setting: Setting) -> list[str]:
+    outcome: Any
     try:
         outcome = kernel.run(**setting)
     except KernelFault as fault:
@@ -187,7 +191,12 @@ def codes_of(kernel: Kernel | Routine, setting: Setting) -> list[str]:
         return [fault.code if is_placed else f"{fault.code} without a place"]
     except AdvisorError as error:
         return [error.code]
-    return [each.code for each in getattr(outcome, "warnings", ())]
+    found = [each.code for each in getattr(outcome, "warnings", ())]
+    if isinstance(kernel, Kernel):
+        for each in expectations(kernel.launch, kernel.inputs or {}):
+            if not compare(each, outcome.buffers[each.buffer], kernel.launch.buffers[each.buffer]).passed:
+                found.append(WRONG_VALUES)
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ the last column at least; the kernel without the edit must be silent under every
 the kernels and the edits, and `tests/emulator/test_faults.py` runs them all. `python -m tests.emulator.faults` prints
 this page.
 
+*Wrong values* stands for a code where no rule of PTX is broken: the result does not meet the formula of the launch.
+
 *Field* names the incident in shipped kernels that the fault repeats; they are listed at the end.
 """
 

@@ -509,6 +509,7 @@ def register_counts() -> Case:
     """`setmaxnreg` of a kernel that is launched with 64 registers a thread: it gives some back and takes them again."""
     lines = [
         "setmaxnreg.dec.sync.aligned.u32 40;",
+        "bar.sync 0;",
         "setmaxnreg.inc.sync.aligned.u32 64;",
         at("out", 4),
         "st.global.b32 [%d0], %g;",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from advisor.emulator.expected import Comparison
     from advisor.planner.agreement import Agreement
     from advisor.planner.schedules import Simulated
+    from advisor.records.acceptance import Acceptance
     from advisor.runtime import Device
     from advisor.runtime.probe import ProbeResult
     from advisor.toolchain import Compiled
@@ -46,7 +47,9 @@ VALIDATED_REPORT = "report.validated.md"
 VALIDATION = "validation.json"
 MAX_REPLANS = 2
 
-Stage = Literal["read", "plan", "render", "build", "query", "validate", "report", "probe", "emulate", "bench", "tune"]
+Stage = Literal[
+    "read", "plan", "render", "build", "query", "validate", "report", "probe", "emulate", "bench", "tune", "accept"
+]
 
 
 # --- progress -----------------------------------------------------------------------------------------------------
@@ -631,6 +634,18 @@ def _check_hashes(bundle: Bundle, rows: Sequence[Mapping[str, Any]]) -> None:
             raise bad_build(bundle, row["image"])
 
 
+def built_rows(bundle: Bundle, progress: Progress = silent) -> list[dict[str, Any]]:
+    """The rows of build.json; a bundle that is not built is built. Raises BundleError BUILD_EDITED, ToolError."""
+    from advisor.bundle import read_build, write_build
+
+    built = read_build(bundle)
+    if built is None:
+        write_build(bundle, build(bundle, progress))
+        return read_build(bundle) or []
+    _check_hashes(bundle, built)
+    return built
+
+
 def _validate(
     bundle: Bundle,
     gpu: Device | None,
@@ -642,16 +657,12 @@ def _validate(
     *,
     full: bool = False,
 ) -> Validated:
-    from advisor.bundle import read_build, write_build, write_derived
+    from advisor.bundle import write_derived
     from advisor.records.base import canonical_json
     from advisor.report import render_report
     from advisor.validation import Emulation, merged, validate
 
-    built = read_build(bundle)
-    if built is None:
-        write_build(bundle, build(bundle, progress))
-    else:
-        _check_hashes(bundle, built)
+    built_rows(bundle, progress)
     with _stage(progress, "validate", bundle.name) as result:
         found = validate(
             bundle,
@@ -697,32 +708,37 @@ def _summary(evidence: Evidence) -> str:
 # --- report, run --------------------------------------------------------------------------------------------------
 
 
-def report_bundle(folder: str | Path) -> tuple[Plan, Evidence | None]:
-    """Plan and evidence of a bundle; where it was not validated, what its build shows. Evidence of another manifest is
-    none of this bundle's. Raises BundleError."""
+def report_bundle(
+    folder: str | Path, accepted: Sequence[Path] = ()
+) -> tuple[Plan, Evidence | None, tuple[Acceptance, ...]]:
+    """Plan and evidence of a bundle, and what was `accepted` elsewhere, which is in the evidence too. Evidence of
+    another manifest is none of this bundle's. Raises BundleError, InputError."""
     from pydantic import ValidationError
 
     from advisor.bundle import read_bundle
     from advisor.errors import BundleError
-    from advisor.validation import evidence_of_build
 
     bundle = read_bundle(folder)
     path = bundle.folder / VALIDATION
-    reason = f"not validated: advisor validate {folder}"
-    if not path.is_file():
-        return bundle.plan, evidence_of_build(bundle, reason)
-    try:
-        evidence = Evidence.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise BundleError(
-            "VALIDATION_UNREADABLE",
-            f"{path} is not the evidence of this version: {str(error).splitlines()[0]}",
-            fix=f"run advisor validate {folder} again",
-            numbers={"path": str(path)},
-        ) from error
-    if evidence.manifest_hash != bundle.manifest_hash:
-        return bundle.plan, evidence_of_build(bundle, reason)
-    return bundle.plan, evidence
+    evidence: Evidence | None = None
+    if path.is_file():
+        try:
+            evidence = Evidence.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise BundleError(
+                "VALIDATION_UNREADABLE",
+                f"{path} is not the evidence of this version: {str(error).splitlines()[0]}",
+                fix=f"run advisor validate {folder} again",
+                numbers={"path": str(path)},
+            ) from error
+        if evidence.manifest_hash != bundle.manifest_hash:
+            evidence = None
+    if not accepted:
+        return bundle.plan, evidence, ()
+    from advisor.validation.accepted import read_accepted, with_accepted
+
+    files = tuple(read_accepted(each) for each in accepted)
+    return bundle.plan, with_accepted(bundle, built_rows(bundle), evidence, files), files
 
 
 def run(

@@ -19,7 +19,7 @@ GENERATED = ROOT / "generated"
 ROWS = (
     ("__main__",),
     ("cli",),
-    ("measure",),
+    ("measure", "accept"),
     ("workflow", "doctor"),
     ("report",),
     ("bench",),

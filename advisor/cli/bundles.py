@@ -169,12 +169,20 @@ def _print_validated(validated: workflow.Validated) -> None:
 def report(
     bundle: BundleFolder,
     format: Annotated[str, typer.Option("--format", metavar="FORMAT", help="terminal, md or html.")] = "terminal",
+    accepted: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--accepted",
+            metavar="FILE",
+            help="What advisor accept wrote on another machine, for the same kernels; may be given more than once.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Read a bundle, the conclusion first.
 
     Then the evidence, the nine steps, the validation, risks and fallback, and what is not verified. Shows the
-    evidence of validation.json where the bundle has one, else the plan alone.
+    evidence of validation.json where the bundle has one, else the plan alone; with --accepted also what ran elsewhere.
 
     \b
     Example:
@@ -185,14 +193,15 @@ def report(
 
     if format not in ("terminal", "md", "html"):
         raise InputError("FORMAT_UNKNOWN", f"unknown format {format!r}", fix="use terminal, md or html")
-    plan, evidence = report_bundle(bundle)
+    found = report_bundle(bundle, accepted or ())
     if as_json:
+        plan, evidence, _ = found
         gate = reached(plan.choice.kernel_id, evidence) if plan.choice else "planned"
-        print_document({"evidence_rung": gate, "markdown": render_report(plan, evidence)})
+        print_document({"evidence_rung": gate, "markdown": render_report(*found)})
     elif format == "terminal":
-        print_blocks(blocks(plan, evidence))
+        print_blocks(blocks(*found))
     else:
-        write(render_html(plan, evidence) if format == "html" else render_report(plan, evidence))
+        write(render_html(*found) if format == "html" else render_report(*found))
     return EXIT_DONE
 
 

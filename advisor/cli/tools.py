@@ -16,7 +16,7 @@ from advisor.errors import EXIT_DEVICE, EXIT_DONE, InputError
 @command("schema")
 def schema(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="problem, plan, launch, resolved or evidence.")
+        str, typer.Argument(metavar="NAME", help="problem, plan, launch, resolved, evidence, accepted or runtime.")
     ] = "problem",
     as_json: Json = False,
 ) -> int:
@@ -29,9 +29,11 @@ def schema(
       advisor schema problem
     """
     from advisor.problem import problem_schema
+    from advisor.records.acceptance import Acceptance
     from advisor.records.evidence import Evidence
     from advisor.records.launch import Launch, ResolvedLaunch
     from advisor.records.plan import Plan
+    from advisor.records.runtime_file import RuntimeFile
 
     schemas: dict[str, Callable[[], dict[str, Any]]] = {
         "problem": problem_schema,
@@ -39,6 +41,8 @@ def schema(
         "launch": Launch.model_json_schema,
         "resolved": ResolvedLaunch.model_json_schema,
         "evidence": Evidence.model_json_schema,
+        "accepted": Acceptance.model_json_schema,
+        "runtime": RuntimeFile.model_json_schema,
     }
     if name not in schemas:
         raise InputError("UNKNOWN_SCHEMA", f"there is no schema {name!r}", fix=f"use one of {', '.join(schemas)}")

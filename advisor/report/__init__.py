@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from advisor.records.acceptance import Acceptance
 from advisor.records.evidence import Evidence
 from advisor.records.plan import Plan
+from advisor.report.accepted import accepted_blocks
 from advisor.report.content import blocks, reached, short_blocks, title, validation_blocks
 from advisor.report.html import to_html
 from advisor.report.markdown import to_markdown
@@ -14,6 +18,7 @@ from advisor.report.tables import agreement_blocks
 from advisor.report.timeline import simulation_blocks
 
 __all__ = [
+    "accepted_blocks",
     "agreement_blocks",
     "blocks",
     "reached",
@@ -25,11 +30,11 @@ __all__ = [
 ]
 
 
-def render_report(plan: Plan, evidence: Evidence | None = None) -> str:
+def render_report(plan: Plan, evidence: Evidence | None = None, accepted: Sequence[Acceptance] = ()) -> str:
     """The report as Markdown. Without evidence it is the planned-rung report: the same plan gives the same bytes."""
-    return to_markdown(blocks(plan, evidence))
+    return to_markdown(blocks(plan, evidence, accepted))
 
 
-def render_html(plan: Plan, evidence: Evidence | None = None) -> str:
+def render_html(plan: Plan, evidence: Evidence | None = None, accepted: Sequence[Acceptance] = ()) -> str:
     """The report as one self-contained HTML page."""
-    return to_html(blocks(plan, evidence), title(plan))
+    return to_html(blocks(plan, evidence, accepted), title(plan))

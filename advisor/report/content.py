@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor import errors
+from advisor.records.acceptance import Acceptance
 from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence
 from advisor.records.plan import PTXAS, Choice, Decision, Plan, Step
+from advisor.report.accepted import accepted_blocks
 from advisor.report.blocks import (
     Block,
     Bullets,
@@ -52,11 +54,12 @@ GATE_WORDS: dict[Gate, str] = {
 PLANNED = "Evidence: planned."  # how a conclusion ends that a plan alone can draw
 
 
-def blocks(plan: Plan, evidence: Evidence | None = None) -> list[Block]:
-    """The whole report."""
+def blocks(plan: Plan, evidence: Evidence | None = None, accepted: Sequence[Acceptance] = ()) -> list[Block]:
+    """The whole report. What was `accepted` elsewhere is in the evidence already; here it is shown step by step."""
     return [
         *_conclusion(plan, evidence),
         *_evidence(plan, evidence),
+        *(block for each in accepted for block in accepted_blocks(each)),
         *_artifacts(plan),
         *_validation(plan, evidence),
         *_risks(plan, evidence),
@@ -199,8 +202,13 @@ def _serves(row: KernelEvidence, kernel_id: str) -> bool:
 
 def _reached_text(choice: Choice, evidence: Evidence | None) -> str:
     gate = reached(choice.kernel_id, evidence)
-    if gate == "ran" and evidence is not None and evidence.chip is not None:
-        return f"ran on {evidence.chip.name}, driver {evidence.chip.driver}"
+    if gate == "ran" and evidence is not None:
+        rows = [row for row in evidence.gates if _serves(row, choice.kernel_id) and row.reached == "ran"]
+        chips = {(facts["chip"], facts["driver"]) for row in rows if "chip" in (facts := row.facts("ran"))}
+        if not chips and evidence.chip is not None:
+            chips = {(evidence.chip.name, evidence.chip.driver)}
+        if chips:
+            return "ran on " + " and ".join(f"{chip}, driver {driver}" for chip, driver in sorted(chips))
     return GATE_WORDS[gate]
 
 

@@ -411,6 +411,10 @@ class Device:
         flag = self.api.enum("CUstream_flags", "CU_STREAM_NON_BLOCKING")
         return self.api.call("cuStreamCreate", int(flag), doing="creating a stream")
 
+    def wait(self, stream: Any) -> None:
+        """Waits for the work of one stream alone. Raises DeviceError KERNEL_FAULT when a kernel faulted."""
+        self.api.call("cuStreamSynchronize", stream, doing="waiting for the kernel")
+
     def synchronize(self) -> None:
         """Waits for all work of the context. Raises DeviceError KERNEL_FAULT when a kernel faulted."""
         self.api.call("cuCtxSynchronize", doing="waiting for the kernel")

@@ -7,14 +7,22 @@ Imports `codegen`, `bundle`, `kinds`, `machine`, `problem`, `records` and `error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from advisor.bundle import BuildUnit, Bundle, RenderedBundle, units
 from advisor.bundle.store import CompiledImage
-from advisor.codegen.render import Run, bundle_runs, render_bundle, render_variants, traced, variant_runs
+from advisor.codegen.render import (
+    Run,
+    bundle_runs,
+    render_bundle,
+    render_candidate,
+    render_variants,
+    traced,
+    variant_runs,
+)
 from advisor.errors import ToolError
 from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
@@ -22,6 +30,7 @@ from advisor.machine import profile_names
 from advisor.machine.features import loadable
 from advisor.machine.profile import DeviceProfile
 from advisor.problem import parse_problem
+from advisor.records.candidate import Candidate
 from advisor.records.launch import Kernel, Launch
 from advisor.records.plan import Alternative
 from advisor.validation.gpu import Image
@@ -68,8 +77,11 @@ class Assembly:
     missing: str = ""
 
 
-def assemble(bundle: Bundle, workload: Workload, profile: DeviceProfile, build: Build, folder: Path) -> Assembly:
-    """Rungs, variants and twins. What cannot be built for lack of a compiler is left out, with the reason."""
+def assemble(
+    bundle: Bundle, workload: Workload, profile: DeviceProfile, build: Build, folder: Path, *, twins: bool = True
+) -> Assembly:
+    """Rungs, variants and, where `twins` are wanted, the traced twin of each. What cannot be built for lack of a
+    compiler is left out, with the reason."""
     capability = profile.compute_capability
     rows = bundle_rows(bundle, workload)
     runs = [row.run for row in rows]
@@ -81,16 +93,17 @@ def assemble(bundle: Bundle, workload: Workload, profile: DeviceProfile, build: 
     plain = Assembly(tuple(rows), bundle.launch, images)
     profiles = _profiles(bundle, profile)
     rendered = render_variants(bundle.plan, workload, profiles)
+    variants = variant_runs(bundle.plan, workload, profiles)
+    ids = None if twins else {kernel.id for run in variants for kernel in run.kernels}
     try:
-        extras, extra_images = _build(rendered, build, folder / "variants", capability)
+        extras, extra_images = _build(rendered, build, folder / "variants", capability, ids)
     except ToolError as error:
         if error.code == "COMPILE_FAILED":
             raise
         return replace(plain, missing=f"other schedules and traced twins were not built: {error}")
-    variants = variant_runs(bundle.plan, workload, profiles)
     rows += [Row(run, "variant", rung_condition(rendered.launch, run.id)) for run in variants]
     for run in [*runs, *variants]:
-        if any(spec.traced is not None for spec in run.specs):
+        if twins and any(spec.traced is not None for spec in run.specs):
             twin = traced(run)
             rows.append(Row(twin, "twin", rung_condition(rendered.launch, twin.id)))
     launch = joined(bundle.launch, rendered.launch)
@@ -134,6 +147,31 @@ def with_alternative(
         extras.append(Built(kernel, unit.target, built_facts(image)))
     launch = assembly.launch.model_copy(update={"kernels": [*assembly.launch.kernels, *renamed.kernels]})
     row = Row(renamed, "alternative", rung_condition(rendered.launch, first.id))
+    return replace(assembly, launch=launch, images=images, extras=tuple(extras)), row
+
+
+def with_candidate(
+    assembly: Assembly,
+    workload: Workload,
+    candidate: Candidate,
+    prefix: str,
+    build: Build,
+    folder: Path,
+    capability: Capability,
+) -> tuple[Assembly, Row | None]:
+    """The assembly with the kernels of one more candidate, their ids after `prefix`, and its row; no row where no image
+    of them loads. Raises ToolError."""
+    loose = render_candidate(workload, candidate, prefix)
+    kernels = {kernel.id: kernel for kernel in loose.launch.kernels}
+    chosen = _best_units(loose.units, kernels, capability)
+    if len(chosen) != len(kernels):
+        return assembly, None
+    images, extras = dict(assembly.images), list(assembly.extras)
+    for unit, image in zip(chosen, build(chosen), strict=True):
+        images[unit.kernel_id] = _write(folder / prefix.rstrip("_"), unit.kernel_id, unit.target, image)
+        extras.append(Built(kernels[unit.kernel_id], unit.target, built_facts(image)))
+    launch = joined(assembly.launch, loose.launch)
+    row = Row(loose.run, "variant", rung_condition(loose.launch, loose.run.id))
     return replace(assembly, launch=launch, images=images, extras=tuple(extras)), row
 
 
@@ -187,10 +225,12 @@ def rung_condition(launch: Launch, run: str) -> str:
 
 
 def _build(
-    rendered: RenderedBundle, build: Build, folder: Path, capability: Capability
+    rendered: RenderedBundle, build: Build, folder: Path, capability: Capability, ids: Collection[str] | None
 ) -> tuple[list[Built], dict[str, Image]]:
-    kernels = {kernel.id: kernel for kernel in rendered.launch.kernels}
-    chosen = _best_units(units(rendered), kernels, capability)
+    """Every kernel, or those among `ids`."""
+    kernels = {kernel.id: kernel for kernel in rendered.launch.kernels if ids is None or kernel.id in ids}
+    wanted = [unit for unit in units(rendered) if unit.kernel_id in kernels]
+    chosen = _best_units(wanted, kernels, capability)
     images, extras = {}, []
     for unit, image in zip(chosen, build(chosen), strict=True):
         images[unit.kernel_id] = _write(folder, unit.kernel_id, unit.target, image)

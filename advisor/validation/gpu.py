@@ -30,7 +30,7 @@ from advisor.records.candidate import Family
 from advisor.records.case import Case
 from advisor.records.evidence import Timing, WorstElement
 from advisor.records.launch import Kernel, Launch, ResolvedLaunch
-from advisor.runtime import Buffer, Device, Prepared, open_device
+from advisor.runtime import Buffer, Device, Prepared, Scratch, open_device
 from advisor.validation.checks import Comparison, NumpyArrays, TorchArrays, compare, traced_once
 from advisor.validation.kept import keep_case
 
@@ -108,6 +108,23 @@ class _Held:
         return self.whole.address + MARGIN_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A case whose buffers and kernels are on the device: `works` are its launches in order."""
+
+    case: Case
+    kernels: Sequence[Kernel]
+    resolved: Sequence[ResolvedLaunch]
+    arrays: Mapping[str, NDArray[Any]]
+    outputs: Sequence[str]
+    works: Sequence[Work]
+    scratch: Scratch
+
+    @property
+    def is_empty(self) -> bool:
+        return any(is_empty(each) for each in self.resolved)
+
+
 class GpuBackend:
     """Made by `child.main`; every public method is a call of the parent."""
 
@@ -149,26 +166,34 @@ class GpuBackend:
 
         Raises DeviceError when the launch is refused or the kernel faults; the process is then of no use any more.
         """
+        ready = self._made_ready(kernel_ids, case)
+        if keep is not None:
+            keep_case(Path(keep), run, case, ready.resolved, ready.arrays)
+        outcome = self._first(ready)
+        if repeat and not ready.is_empty and all(outcome.checks.values()):
+            outcome = self._repeat(ready, outcome)
+        self._device.release(ready.scratch)
+        return outcome
+
+    def _made_ready(self, kernel_ids: Sequence[str], case: Case) -> Ready:
+        """A case with its buffers on the device and its kernels loaded; nothing is launched yet."""
         self._stage(f"{case.name}: inputs", HOST_LIMIT_S)
         arrays = self._inputs(case)
         kernels = [self._setup.launch.kernel(each) for each in kernel_ids]
         self._upload(arrays, kernels, case)
         resolved = [self._resolve(kernel, case) for kernel in kernels]
-        if keep is not None:
-            keep_case(Path(keep), run, case, resolved, arrays)
-        outputs = [
-            name for name, buffer in self._setup.launch.buffers.items() if buffer.role != "in" and name in arrays
-        ]
-        self._stage(f"{case.name}: launch", LAUNCH_LIMIT_S)
+        buffers = self._setup.launch.buffers
+        outputs = [name for name, buffer in buffers.items() if buffer.role != "in" and name in arrays]
         scratch = self._device.scratch()
         works = [self._prepare(kernel, each, scratch) for kernel, each in zip(kernels, resolved, strict=True)]
-        self._run(works)
-        self._stage(f"{case.name}: reference and comparison", HOST_LIMIT_S)
-        outcome = self._check(kernels, case, arrays, outputs, resolved)
-        if repeat and not any(is_empty(each) for each in resolved) and all(outcome.checks.values()):
-            outcome = self._repeat(case, works, arrays, outputs, outcome)
-        self._device.release(scratch)
-        return outcome
+        return Ready(case, kernels, resolved, arrays, outputs, works, scratch)
+
+    def _first(self, ready: Ready) -> CaseOutcome:
+        """The first launch, checked in full."""
+        self._stage(f"{ready.case.name}: launch", LAUNCH_LIMIT_S)
+        self._run(ready.works)
+        self._stage(f"{ready.case.name}: reference and comparison", HOST_LIMIT_S)
+        return self._check(ready)
 
     def time(self, kernel_ids: Sequence[str], case: Case, *, baseline: bool = True) -> Timing:
         """Device time of one rung on `case`: graphs of launches over buffers that rotate past the L2 cache.
@@ -315,14 +340,8 @@ class GpuBackend:
             work(self._device.stream)
         self._device.synchronize()
 
-    def _check(
-        self,
-        kernels: Sequence[Kernel],
-        case: Case,
-        arrays: Mapping[str, NDArray[Any]],
-        outputs: Sequence[str],
-        resolved: Sequence[ResolvedLaunch],
-    ) -> CaseOutcome:
+    def _check(self, ready: Ready) -> CaseOutcome:
+        kernels, case, arrays, outputs = ready.kernels, ready.case, ready.arrays, ready.outputs
         family: Family = kernels[0].family
         values = {name: self._array(name) for name in arrays}
         reference = self._workload.reference(case, values)
@@ -345,7 +364,7 @@ class GpuBackend:
             details += [words] if words else []
         worst = max(results, key=lambda each: each.ratio, default=None)
         return CaseOutcome(
-            launch=resolved[0],
+            launch=ready.resolved[0],
             checks=checks,
             detail="; ".join(details),
             worst=worst.worst if worst else None,
@@ -380,15 +399,9 @@ class GpuBackend:
                 return False
         return True
 
-    def _repeat(
-        self,
-        case: Case,
-        works: Sequence[Work],
-        arrays: Mapping[str, NDArray[Any]],
-        outputs: Sequence[str],
-        outcome: CaseOutcome,
-    ) -> CaseOutcome:
+    def _repeat(self, ready: Ready, outcome: CaseOutcome) -> CaseOutcome:
         """64 launches back to back and 64 in a graph: the same bits each time."""
+        case, works, arrays, outputs = ready.case, ready.works, ready.arrays, ready.outputs
         first = {name: self._xp.copy(self._array(name)) for name in outputs}
 
         def same() -> bool:
@@ -399,12 +412,12 @@ class GpuBackend:
         for _ in range(4):
             self._repoison(arrays, outputs)
             for _ in range(LAUNCHES // 4):
-                _each(works, self._device.stream)
+                each_once(works, self._device.stream)
             self._device.synchronize()
             eager = eager and same()
         self._stage(f"{case.name}: launch of a graph of {LAUNCHES}", LAUNCH_LIMIT_S)
         self._repoison(arrays, outputs)
-        graph = self._device.capture(partial(_each, list(works) * LAUNCHES))
+        graph = self._device.capture(partial(each_once, list(works) * LAUNCHES))
         graph.launch(self._device.stream)
         self._device.synchronize()
         in_graph = same()
@@ -451,7 +464,7 @@ class GpuBackend:
             scratch = self._device.scratch()
             prepared.append([self._prepare(*each, scratch, pointers) for each in zip(kernels, resolved, strict=True)])
         turn = itertools.cycle(prepared)
-        return lambda stream: _each(next(turn), stream)
+        return lambda stream: each_once(next(turn), stream)
 
     def _library_work(self, case: Case) -> tuple[str, Work] | None:
         """The library's product on the same copies; None where it has no such product."""
@@ -485,14 +498,14 @@ class GpuBackend:
             estimate = max(0.5, min(self._device.time_us(work) for _ in range(3)))
             count = int(max(MIN_LAUNCHES, min(MAX_LAUNCHES, TIMED_US / estimate)))
             counts.append(count)
-            graphs.append(self._device.capture(partial(_each, [work] * count)))
+            graphs.append(self._device.capture(partial(each_once, [work] * count)))
         samples = self._device.time_interleaved_us([graph.launch for graph in graphs], TIMED_SAMPLES)
         for graph in graphs:
             graph.close()
         return [[each / count for each in taken] for taken, count in zip(samples, counts, strict=True)]
 
 
-def _each(works: Sequence[Work], stream: Any) -> None:
+def each_once(works: Sequence[Work], stream: Any) -> None:
     for work in works:
         work(stream)
 

@@ -10,13 +10,14 @@ What runs, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from advisor.bundle import evaluate, read_runtime_file
 from advisor.errors import AdvisorError
 from advisor.machine import max_active_clusters
+from advisor.machine.profile import DeviceProfile
 from advisor.records.candidate import OccupancyKey
 from advisor.records.case import Case
 from advisor.records.evidence import (
@@ -28,6 +29,7 @@ from advisor.records.evidence import (
     Runner,
     Timing,
 )
+from advisor.records.launch import Launch
 from advisor.runtime import Device
 from advisor.validation.assemble import Assembly, Row, assemble, with_alternative
 from advisor.validation.driver import MAX_STOPS, Driver, Task, verdict_of
@@ -267,36 +269,37 @@ class OnGpu(Driver):
             chip=chip,
             gates=gates,
             cases=self.results,
-            residency=self._residency(assembly),
+            residency=residency_checks(assembly.launch, self.facts, self.profile),
             experiment=experiment,
             not_run_reason="no kernel of this bundle ran on this device" if verdict == "not_run" else None,
             verdict=verdict,
         )
 
-    def _residency(self, assembly: Assembly) -> list[ResidencyCheck]:
-        """The formula on this device's profile against the driver's answer, for every kernel that loads."""
-        checks = []
-        for kernel in assembly.launch.kernels:
-            facts = self.facts.get(kernel.id)
-            if facts is None or not facts.loadable:
-                continue
-            x, y, z = kernel.block
-            key = OccupancyKey(
-                threads=x * y * z,
-                registers=facts.registers,
-                smem_bytes=kernel.static_smem_bytes + evaluate(kernel.dynamic_smem_bytes, {}),
-                carveout=kernel.carveout,
-                cluster=kernel.cluster,
+
+def residency_checks(launch: Launch, facts: Mapping[str, KernelFacts], profile: DeviceProfile) -> list[ResidencyCheck]:
+    """The formula on the device's profile against the driver's answer, for every kernel that loads."""
+    checks = []
+    for kernel in launch.kernels:
+        known = facts.get(kernel.id)
+        if known is None or not known.loadable:
+            continue
+        x, y, z = kernel.block
+        key = OccupancyKey(
+            threads=x * y * z,
+            registers=known.registers,
+            smem_bytes=kernel.static_smem_bytes + evaluate(kernel.dynamic_smem_bytes, {}),
+            carveout=kernel.carveout,
+            cluster=kernel.cluster,
+        )
+        checks.append(
+            ResidencyCheck(
+                kernel_id=kernel.id,
+                cluster_size=key.cluster_size,
+                predicted=max_active_clusters(profile, key),
+                queried=known.max_active_clusters,
             )
-            checks.append(
-                ResidencyCheck(
-                    kernel_id=kernel.id,
-                    cluster_size=key.cluster_size,
-                    predicted=max_active_clusters(self.profile, key),
-                    queried=facts.max_active_clusters,
-                )
-            )
-        return checks
+        )
+    return checks
 
 
 def stopped_verdict(stopped: WorkerStopped) -> CaseVerdict:

@@ -11,9 +11,12 @@ The protocol is two pickled tuples over a socket pair: ("call", method, args) an
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,8 +32,10 @@ from advisor.errors import AdvisorError, DeviceError, ToolError
 
 START_LIMIT_S = 120.0  # from the start of a process until its imports are done
 SPARES = 2  # processes that start ahead: importing torch takes longer than the cases of a small rung
+_MESSAGE_LIMIT_S = 30  # between two pieces of a message that has begun
 _CALL_LIMIT_S = 60.0  # before a call has named its first stage
 _LAST_LINES = 12
+_KILL_LIMIT_S = 20.0  # a process that waits inside a driver may not end at once, or at all
 
 Job = TypeVar("Job")
 
@@ -51,6 +56,7 @@ class Worker:
     def __init__(self, backend: str, environment: Mapping[str, str] | None = None) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _MESSAGE_LIMIT_S, 0))
         root = str(Path(__file__).resolve().parent.parent.parent)
         search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
@@ -64,6 +70,7 @@ class Worker:
         theirs.close()
         self._connection = Connection(ours.detach())
         self._ready = False
+        self._killed = False
         self._enter("start", START_LIMIT_S)
 
     @property
@@ -72,7 +79,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._killed and self._process.poll() is None
 
     def call(self, method: str, *args: Any, on_stage: Callable[[str], None] | None = None) -> Any:
         """The value of `method(*args)` in the child.
@@ -110,6 +117,8 @@ class Worker:
             kind, *rest = self._connection.recv()
         except (EOFError, ConnectionResetError):
             raise self._died() from None
+        except (OSError, ValueError, pickle.UnpicklingError) as error:  # half a message, or none
+            raise self._garbled(error) from None
         self._ready = True
         if kind == "stage":
             self._enter(*rest)
@@ -132,10 +141,19 @@ class Worker:
 
     def _died(self) -> WorkerStopped:
         code, stage = self._wait(), self._stage
-        how = f"ended with exit code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+        if code is None:
+            how = "closed its connection and does not end"
+        else:
+            how = f"ended with exit code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
         lines = self._last_lines()
         detail = f"the process {how} while in {stage!r}" + (f": {lines}" if lines else "")
         return WorkerStopped(stage, detail, timed_out=False)
+
+    def _garbled(self, error: Exception) -> WorkerStopped:
+        """Ends a child that says what is none of the protocol: whatever it says next means nothing either."""
+        self.kill()
+        detail = f"the process said what is none of the protocol while in {self._stage!r}: {error}"
+        return WorkerStopped(self._stage, detail, timed_out=False)
 
     def _bug(self, trace: str) -> ToolError:
         self.kill()
@@ -146,12 +164,13 @@ class Worker:
             numbers={"stage": self._stage},
         )
 
-    def _wait(self) -> int:
+    def _wait(self) -> int | None:
+        """The exit code; None where the process does not end even when it is killed."""
         try:
             return self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self.kill()
-            return self._process.wait()
+            return self._process.poll()
 
     def _last_lines(self) -> str:
         self._output.seek(0)
@@ -159,10 +178,13 @@ class Worker:
         return " | ".join(lines[-_LAST_LINES:])
 
     def kill(self) -> None:
-        """Ends the process at once. A kernel that hangs ends with its context."""
+        """Ends the process at once. A kernel that hangs ends with its context. One that does not end for the driver's
+        sake is left behind: it must not take its parent along."""
         if self.alive:
             self._process.kill()
-        self._process.wait()
+        self._killed = True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_KILL_LIMIT_S)
 
     def close(self) -> None:
         """Lets the process end by itself, then makes sure."""

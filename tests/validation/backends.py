@@ -53,6 +53,17 @@ class Healthy:
         sys.stderr.flush()
         os._exit(7)
 
+    def garble(self, message: bytes) -> None:
+        """Writes into the connection past the protocol."""
+        self.stage("own_shape: launch", 10.0)
+        os.write(self.stage.__closure__[0].cell_contents.fileno(), message)  # type: ignore[index]
+        time.sleep(600)
+
+    def chatter(self, text: str) -> str:
+        sys.stdout.write(text)
+        sys.stderr.write(text)
+        return "done"
+
     def refuse(self) -> None:
         raise DeviceError("KERNEL_FAULT", "an illegal address", fix="look there", numbers={"value": 700})
 

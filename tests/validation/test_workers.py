@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import DeviceError, ToolError
+from advisor.validation import workers
 from advisor.validation.on_gpu import stopped_verdict
 from advisor.validation.workers import Pool, Worker, Workers, WorkerStopped
 
@@ -94,6 +95,23 @@ def test_a_process_that_leaves_is_reported_with_its_code_and_last_words() -> Non
     worker.close()
 
 
+@pytest.mark.parametrize("message", [b"\x00\x00\x00\x08garbage!", b"\x00\x00\x00\x10half"])
+def test_a_process_that_talks_garbage_is_ended_and_named(message: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole message that is none, and one that never ends."""
+    monkeypatch.setattr(workers, "_MESSAGE_LIMIT_S", 1)
+    worker = Worker(HEALTHY)
+    with pytest.raises(WorkerStopped) as caught:
+        worker.call("garble", message)
+    assert not caught.value.timed_out
+    assert "what is none of the protocol while in 'own_shape: launch'" in caught.value.detail
+    assert not worker.alive
+    worker.close()
+
+
+def test_what_a_process_prints_is_no_message(shared: Worker) -> None:
+    assert shared.call("chatter", "a\x00b" * 1000) == "done"
+
+
 def test_a_backend_that_does_not_start_is_reported() -> None:
     worker = Worker(f"{BACKENDS}:NeverStarts")
     with pytest.raises(WorkerStopped) as caught:
@@ -112,15 +130,15 @@ def test_a_fault_of_the_tool_itself_carries_its_trace() -> None:
 
 
 def test_workers_replace_a_process_that_died_and_leave_none_behind() -> None:
-    with Workers(HEALTHY, "setup") as workers:
-        first = workers.fresh()
-        assert workers.current() is first
+    with Workers(HEALTHY, "setup") as several:
+        first = several.fresh()
+        assert several.current() is first
         with pytest.raises(WorkerStopped):
             first.call("crash")
-        second = workers.current()
+        second = several.current()
         assert second is not first
         assert second.call("echo", 1)[0] == 1
-        pids = [second.pid, workers.current().pid]
+        pids = [second.pid, several.current().pid]
     assert not any(is_running(pid) for pid in pids)
 
 
@@ -159,9 +177,9 @@ def test_a_pool_raises_a_fault_of_the_tool_itself_and_leaves_no_child() -> None:
     with Pool(HEALTHY, 2) as pool:
         with pytest.raises(ToolError, match="ZeroDivisionError"):
             list(pool.run(range(3), "bug", lambda _: ()))
-        workers = list(pool._workers)
-    assert workers
-    assert not any(each.alive for each in workers)
+        children = list(pool._workers)
+    assert children
+    assert not any(each.alive for each in children)
 
 
 def test_a_pool_asks_for_jobs_one_by_one() -> None:

@@ -34,6 +34,7 @@ class CandidateRecord(Record):
     swap_ab: bool
     mma_ctas: int
     raster: tuple[str, int]
+    preferred_cluster: tuple[int, int, int] | None = None
 
     @classmethod
     def of(cls, c: Candidate) -> CandidateRecord:
@@ -49,10 +50,12 @@ class CandidateRecord(Record):
             swap_ab=w.swap_ab,
             mma_ctas=w.mma_ctas,
             raster=(w.raster.order, w.raster.group),
+            preferred_cluster=w.preferred_cluster,
         )
 
     def candidate(self) -> Candidate:
         order: Any = self.raster[0]
+        unit = self.preferred_cluster or self.cluster
         return Candidate(
             family=self.family,
             cluster=self.cluster,
@@ -62,11 +65,12 @@ class CandidateRecord(Record):
             threads=self.threads,
             work=GemmWork(
                 mma_ctas=self.mma_ctas,
-                multicast_a=self.cluster[1],
-                multicast_b=self.cluster[0],
+                multicast_a=unit[1],
+                multicast_b=unit[0],
                 split_k=self.split_k,
                 swap_ab=self.swap_ab,
                 raster=Raster(order, self.raster[1]),
+                preferred_cluster=self.preferred_cluster,
             ),
         )
 
@@ -76,6 +80,7 @@ class CandidateRecord(Record):
         x, y, z = self.cluster
         words = [self.family, self.schedule, f"{self.tile[0]}x{self.tile[1]}"]
         words += [f"cluster {x}x{y}" + (f"x{z}" if z > 1 else "")] if x * y * z > 1 else []
+        words += [f"or {'x'.join(map(str, self.preferred_cluster))}"] if self.preferred_cluster else []
         words += [f"{self.stages} stages"]
         words += [f"split {self.split_k}"] if self.split_k > 1 else []
         words += ["swapped"] if self.swap_ab else []

@@ -94,9 +94,26 @@ def _kernel_faults(launch: Launch, kernel: Kernel, numbers: set[str], files: Map
         yield f"a block of {list(kernel.block)} threads, at most {MAX_BLOCK_THREADS} are launched"
     if min(kernel.cluster) < 1 or math.prod(kernel.cluster) > MAX_CLUSTER_SIZE:
         yield f"a cluster of {list(kernel.cluster)}, at most {MAX_CLUSTER_SIZE} CTAs share one"
+    yield from _preferred_faults(kernel)
     yield from _value_faults([*kernel.grid_blocks, kernel.dynamic_smem_bytes], numbers)
     for param in kernel.params:
         yield from (f"parameter {param.name}: {fault}" for fault in _param_faults(launch, param, numbers))
+
+
+def _preferred_faults(kernel: Kernel) -> Iterator[str]:
+    """The driver's rules for a preferred cluster: a multiple in x and y, equal in z, beside a regular one."""
+    preferred = kernel.attributes.preferred_cluster
+    if preferred is None:
+        return
+    if min(preferred) < 1 or math.prod(preferred) > MAX_CLUSTER_SIZE:
+        yield f"a preferred cluster of {list(preferred)}, at most {MAX_CLUSTER_SIZE} CTAs share one"
+        return
+    parts = zip(preferred, kernel.cluster, strict=True)
+    if min(kernel.cluster) < 1 or any(larger % part for larger, part in parts) or preferred[2] != kernel.cluster[2]:
+        yield (
+            f"a preferred cluster of {list(preferred)} beside one of {list(kernel.cluster)}: it is a multiple in x "
+            "and y, and equal in z"
+        )
 
 
 def _param_faults(launch: Launch, param: Param, numbers: set[str]) -> Iterator[str]:

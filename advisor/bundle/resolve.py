@@ -204,7 +204,8 @@ def _aligned(launch: Launch, facts: Facts, buffer: str, multiple: int) -> bool:
 
 def _grid(kernel: Kernel, names: Mapping[str, int]) -> tuple[int, int, int]:
     x, y, z = (evaluate(each, names) for each in kernel.grid_blocks)
-    for axis, blocks, limit, cluster in zip("xyz", (x, y, z), MAX_GRID, kernel.cluster, strict=True):
+    largest = kernel.attributes.preferred_cluster or kernel.cluster
+    for axis, blocks, limit, cluster in zip("xyz", (x, y, z), MAX_GRID, largest, strict=True):
         if blocks > limit:
             raise RefusedError(
                 "GRID_DIM_LIMIT",

@@ -134,6 +134,14 @@ def emulate(
             help="Which Cluster Launch Control requests are granted: grant, decline:N, random, preempt or spurious.",
         ),
     ] = "grant",
+    cluster_mix: Annotated[
+        str,
+        typer.Option(
+            "--cluster-mix",
+            metavar="POLICY",
+            help="Which clusters a launch with a preferred size starts: fill, preferred, smaller or random.",
+        ),
+    ] = "fill",
     busy_sms: Annotated[int, typer.Option("--busy-sms", metavar="N", min=0, help="SMs that other work holds.")] = 0,
     predecessor_writes: Annotated[
         str | None,
@@ -172,6 +180,7 @@ def emulate(
         seed=seed,
         async_policy=async_policy,
         clc=clc,
+        cluster_mix=cluster_mix,
         busy_sms=busy_sms,
         predecessor_writes=_names(predecessor_writes),
         numerics=mma,

@@ -37,8 +37,11 @@ def twins(chosen: Candidate) -> list[Twin]:
 
 
 def smaller_clusters(c: Candidate) -> list[Candidate]:
-    """The candidate on ever smaller clusters, down to two CTAs."""
+    """The candidate on ever smaller clusters, down to two CTAs; of a mix of two sizes, first on the smaller alone."""
     found = []
+    if c.work.preferred_cluster is not None:
+        c = c.in_smaller_clusters
+        found.append(c)
     while c.cluster_size > 2:
         c = halved(c)
         found.append(c)

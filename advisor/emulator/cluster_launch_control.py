@@ -109,6 +109,8 @@ class ClusterLaunchControl:
     def request(self, g: Group, site: int, place: Array, barrier: Array, everywhere: bool, lanes: Array | None) -> None:
         """`try_cancel.async`: of each lane that is on, one request. `everywhere`: .multicast::cluster::all."""
         machine, engine = self.machine, self.machine.engine
+        if machine.world.launch.preferred is not None:
+            self._refuse_mixed(g, site, lanes)
         for index, lane in engine.each_lane(g, lanes):
             row = int(g.rows[index])
             own = int(machine.rank[row, 0])
@@ -135,6 +137,15 @@ class ClusterLaunchControl:
             self.requests.append(made)
             for to, start in zip(made.destinations, starts, strict=True):
                 self._submit(made, to, start)
+
+    def _refuse_mixed(self, g: Group, site: int, lanes: Array | None) -> None:
+        """In a launch that mixes two cluster sizes: no document says which size a grant has, so none can be given."""
+        for index, lane in self.machine.engine.each_lane(g, lanes):
+            message = (
+                "a request of Cluster Launch Control in a launch that mixes clusters of two sizes: it is not known of "
+                "which size the cluster would be that it takes"
+            )
+            self.machine.fail(g, site, "EMU_CLC_MIXED_CLUSTERS", message, index, lane)
 
     def _check_places(self, g: Group, index: int, lane: int, site: int, own: int, address: int, barrier: int) -> None:
         fail = self.machine.fail

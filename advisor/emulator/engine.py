@@ -127,7 +127,8 @@ class Engine:
             if operation == "init":
                 self._inside(g, index, address, site, lane)
                 unit.init(address, number, by)
-                self.machine.counts.initialised(address - SHARED_START, number)
+                cluster = self.machine.who(int(g.rows[index])).cluster
+                self.machine.counts.initialised(address - SHARED_START, cluster, number)
                 self._mark(unit, address)
             elif operation == "inval":
                 unit.inval(address, by)

@@ -102,10 +102,10 @@ class Machine:
         self.reporter: Reporter = world.reporter
         self.reporter.locator = self
         launch = world.launch
-        self.ranks = launch.cluster_size
+        self.ranks = launch.largest_size  # slots of a cluster; one of the smaller size leaves some of its own empty
         self.warps = -(-launch.threads // 32)
         first = world.start()
-        capacity = sum(world.profile.sm_groups) * world.slots_per_sm // self.ranks
+        capacity = sum(world.profile.sm_groups) * world.slots_per_sm // launch.cluster_size
         self.cluster_slots = min(launch.total_clusters, max(capacity, len(first)))
         self.slots = self.cluster_slots * self.ranks
         self.rows = self.slots * self.warps
@@ -120,6 +120,7 @@ class Machine:
         self.first_slot: Array = (self.cluster_slot_of * self.ranks)[:, None]
         self.window: Array = np.repeat(self.rank << np.uint32(RANK_SHIFT), 32, axis=1)
         self.clusters: list[Cluster | None] = [None] * self.cluster_slots
+        self.cluster_shape: Array = np.tile(np.array(launch.largest, np.uint32), (self.cluster_slots, 1))
         self.ctaid: Array = np.zeros((self.slots, 3), np.uint32)
         self.specials: dict[str, Array] = {}
         # memory
@@ -169,7 +170,7 @@ class Machine:
         self.clc.pass_time()
         # Clusters of which some CTAs have exited leave room on the SMs; their rows are free when all have.
         free = self.clusters.count(None)
-        begun = self.world.start(free) if self.world.waiting and free else []
+        begun = self.world.start(free) if self.world.pending and free else []
         self._begin(begun)
         return bool(begun)
 
@@ -185,26 +186,28 @@ class Machine:
 
     def _place(self, index: int, cluster: Cluster) -> Array:
         self.clusters[index] = cluster
-        launch = self.world.launch
-        cx, cy, _ = launch.cluster
-        first = index * self.ranks
-        for rank in range(self.ranks):
+        self.cluster_shape[index] = cluster.shape
+        self.counts.sizes[cluster.serial] = cluster.size
+        cx, cy, _ = cluster.shape
+        first, size = index * self.ranks, cluster.size
+        for rank in range(size):
             x, y, z = cluster.first_ctaid
             self.ctaid[first + rank] = (x + rank % cx, y + rank // cx % cy, z + rank // (cx * cy))
             self.shared.clear(first + rank)
             if self.races:
                 self.shared_shadow.clear((first + rank) * self.shared.stride, self.shared.stride)
-        rows = np.arange(first * self.warps, (first + self.ranks) * self.warps)
-        threads = np.tile(np.arange(self.warps * 32).reshape(self.warps, 32), (self.ranks, 1))
-        self.alive[rows] = threads < launch.threads
-        self.live_warps[first : first + self.ranks] = self.warps
-        self.cluster_live[index] = self.warps * self.ranks
+        rows = np.arange(first * self.warps, (first + size) * self.warps)
+        threads = np.tile(np.arange(self.warps * 32).reshape(self.warps, 32), (size, 1))
+        self.alive[rows] = threads < self.world.launch.threads
+        self.live_warps[first : first + size] = self.warps
+        self.cluster_live[index] = self.warps * size
         self.committed[rows] = 0
         self.undefined.forget(rows)
-        self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps).ravel()
+        # As many rows for either size of cluster: its channels come after them, in the same columns.
+        self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps)[:size].ravel()
         self.predecessor.begin(cluster.serial, rows)
-        self.register_pool.begin(rows, np.arange(first, first + self.ranks))
-        for rank in range(self.ranks):
+        self.register_pool.begin(rows, np.arange(first, first + size))
+        for rank in range(size):
             self.engine.begin(first + rank, cluster.serial, rank)
             if self.tcgen05 is not None:
                 self.tcgen05.begin(first + rank, cluster, rank, rows[rank * self.warps : (rank + 1) * self.warps])
@@ -323,7 +326,7 @@ class Machine:
             "nsmid": lambda: np.uint32(self.world.profile.sms),
             "gridid": lambda: np.uint64(1),
             "cluster_ctarank": lambda: self.rank,
-            "cluster_nctarank": lambda: np.uint32(self.ranks),
+            "cluster_nctarank": lambda: self.cluster_shape.prod(axis=1, dtype=np.uint32)[self.cluster_slot_of][:, None],
             "is_explicit_cluster": lambda: np.bool_(self.ranks > 1),
             "lanemask_eq": lambda: np.uint32(1) << lane,
             "lanemask_lt": lambda: (np.uint32(1) << lane) - np.uint32(1),
@@ -346,17 +349,16 @@ class Machine:
             return ((thread % bx, thread // bx % by, thread // (bx * by))[axis]).astype(np.uint32)
         if root == "ctaid":
             return self.ctaid[slot, axis][:, None]
+        extent = self.cluster_shape[self.cluster_slot_of, axis][:, None]  # clusters number the grid by their own size
         if root == "clusterid":
-            return self.ctaid[slot, axis][:, None] // np.uint32(launch.cluster[axis])
+            return self.ctaid[slot, axis][:, None] // extent
         if root == "cluster_ctaid":
-            return self.ctaid[slot, axis][:, None] % np.uint32(launch.cluster[axis])
-        sizes = {
-            "ntid": launch.block,
-            "nctaid": launch.grid,
-            "nclusterid": launch.clusters,
-            "cluster_nctaid": launch.cluster,
-        }
-        return np.uint32(sizes[root][axis])
+            return self.ctaid[slot, axis][:, None] % extent
+        if root == "nclusterid":
+            return np.uint32(launch.grid[axis]) // extent
+        if root == "cluster_nctaid":
+            return extent
+        return np.uint32({"ntid": launch.block, "nctaid": launch.grid}[root][axis])
 
     def _smid(self) -> Array:
         found = np.zeros(self.rows, np.uint32)
@@ -895,7 +897,6 @@ _FIXED = frozenset(
         "nwarpid",
         "nsmid",
         "cluster_ctarank",
-        "cluster_nctarank",
         "lanemask_eq",
         "lanemask_lt",
         "lanemask_le",
@@ -903,12 +904,6 @@ _FIXED = frozenset(
         "lanemask_ge",
         "dynamic_smem_size",
         "total_smem_size",
-        "nclusterid.x",
-        "nclusterid.y",
-        "nclusterid.z",
-        "cluster_nctaid.x",
-        "cluster_nctaid.y",
-        "cluster_nctaid.z",
     ]
 )
 """Special registers that do not change when another CTA takes a slot."""

@@ -1,4 +1,5 @@
-"""When asynchronous operations land, and which requests of Cluster Launch Control are granted.
+"""When asynchronous operations land, which requests of Cluster Launch Control are granted, which clusters of two sizes
+a launch starts.
 
 Imports `errors`. They land eagerly, lazily, at random, or as late and as badly ordered as the rules allow. An operation
 is a row of stages that happen one after another (read the source; write the destination and signal); between operations
@@ -191,6 +192,40 @@ class AsyncQueue:
             if not each.blocked:
                 bisect.insort(self.ready, each, key=_number)
         operation.followers = []
+
+
+# --- clusters of two sizes --------------------------------------------------------------------------------------------
+
+CLUSTER_MIXES = ("fill", "preferred", "smaller", "random")
+
+
+@dataclass(slots=True)
+class ClusterMix:
+    """Says of each preferred cluster of a grid whether it starts as one, or as the smaller clusters that make it up.
+
+    The preferred size is the hardware's best effort: one launch may hold both, in any proportion (driver_types.h,
+    cudaLaunchAttributePreferredClusterDimension). `fill` starts preferred clusters where they fit and smaller ones on
+    the SMs that are left; `preferred` and `smaller` start one kind only; `random` tosses a coin for each.
+    """
+
+    policy: str = "fill"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.policy not in CLUSTER_MIXES:
+            raise InputError(
+                "EMU_POLICY",
+                f"{self.policy!r} is no policy for clusters of two sizes",
+                fix=f"one of {', '.join(CLUSTER_MIXES)}",
+                numbers={"policy": self.policy, "policies": list(CLUSTER_MIXES)},
+            )
+
+    def whole(self, number: int, *, fits: bool, ever: bool) -> bool:
+        """Whether the cluster of this number starts as a preferred one, or waits to. `fits`: it has room now; `ever`:
+        it has once those that run are over."""
+        if self.policy == "random":
+            return ever and random.Random(f"mix:{self.seed}:{number}").random() < 0.5
+        return fits if self.policy == "fill" else self.policy == "preferred"
 
 
 # --- Cluster Launch Control -------------------------------------------------------------------------------------------

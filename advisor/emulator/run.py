@@ -15,7 +15,7 @@ from advisor.emulator.counts import Counts
 from advisor.emulator.launching import Left, numpy_type, prepare
 from advisor.emulator.machine import Machine
 from advisor.emulator.mma import Numerics
-from advisor.emulator.policy import AsyncQueue, RequestPolicy
+from advisor.emulator.policy import AsyncQueue, ClusterMix, RequestPolicy
 from advisor.emulator.program import Program, load_program
 from advisor.emulator.ptx.ir import Instruction
 from advisor.emulator.report import Finding, Reporter
@@ -91,6 +91,7 @@ def run(
     seed: int = 0,
     async_policy: str = "random",
     clc: str = "grant",
+    cluster_mix: str = "fill",
     numerics: Numerics = "fp32",
     profile: DeviceProfile | str | None = None,
     busy_sms: int = 0,
@@ -105,6 +106,7 @@ def run(
     `inputs` are the first bytes of buffers, by name. `after` is the outcome of a kernel that ran before on the same
     stream: buffers and scratch of the same name go on from there. `count_writes` names buffers whose writes are
     counted, byte by byte. `clc` says which requests of Cluster Launch Control are granted (`policy.RequestPolicy`);
+    `cluster_mix` says which clusters a launch with a preferred size starts (`policy.ClusterMix`);
     `busy_sms` SMs are other work's from the start. `numerics` is how tensor cores add: "fp32", or "model" as the chip
     does. `predecessor_writes` names buffers and scratch that the kernel before this one on the stream writes until it
     ends, which is late (`dependent_launch`); without it, those that the launch names. `profile` is the device, by
@@ -131,13 +133,14 @@ def run(
         registers=registers if registers is not None else _registers(program, threads, device),
         smem_bytes=program.static_bytes + launch.dynamic_smem_bytes,
         nonportable=launch.nonportable,
+        preferred=launch.attributes.preferred_cluster,
     )
     with np.errstate(all="ignore"):
         prepared = prepare(program, launch, inputs, after.left if after is not None else None)
         if count_writes:
             prepared.memory.bytes.count_writes()
         late = prepared.named(launch.predecessor_writes if predecessor_writes is None else predecessor_writes)
-        world = World(device, shape, busy_sms, reporter)
+        world = World(device, shape, busy_sms, reporter, ClusterMix(cluster_mix, seed))
         machine = Machine(
             program,
             world,

@@ -3,7 +3,8 @@
 Imports `machine`, `errors` and its own room. The rule for what fits is `machine.occupancy`'s: a cluster never leaves
 its SM group. Clusters start in the order of their numbers, x fastest, as observed on hardware; the pool hands out the
 others one by one, to a cluster that exits or, under Cluster Launch Control, to one that asks (`take`). Each cluster of
-the grid is started or taken exactly once.
+the grid is started or taken exactly once. Where a launch prefers larger clusters, the pool holds those, and each starts
+as one or as the smaller clusters that make it up (`policy.ClusterMix`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.emulator.memory import RANK_SHIFT
+from advisor.emulator.policy import ClusterMix
 from advisor.emulator.report import Reporter, Who
 from advisor.errors import InputError
 from advisor.machine.occupancy import ctas_per_sm
@@ -29,7 +31,7 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """Grid in CTAs, block in threads, cluster in CTAs."""
+    """Grid in CTAs, block in threads, cluster in CTAs; `preferred`: the larger cluster of a launch that mixes two."""
 
     grid: Dim3
     block: Dim3
@@ -37,10 +39,20 @@ class LaunchShape:
     registers: int = 32
     smem_bytes: int = 0
     nonportable: bool = False
+    preferred: Dim3 | None = None
+
+    @property
+    def largest(self) -> Dim3:
+        """The largest cluster that the launch may hold."""
+        return self.preferred or self.cluster
+
+    @property
+    def largest_size(self) -> int:
+        return size_of(self.largest)
 
     @property
     def cluster_size(self) -> int:
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+        return size_of(self.cluster)
 
     @property
     def threads(self) -> int:
@@ -48,14 +60,20 @@ class LaunchShape:
 
     @property
     def clusters(self) -> Dim3:
+        """Clusters of the grid; where it mixes two sizes, those of the larger one."""
         gx, gy, gz = self.grid
-        cx, cy, cz = self.cluster
+        cx, cy, cz = self.largest
         return gx // cx, gy // cy, gz // cz
 
     @property
     def total_clusters(self) -> int:
-        x, y, z = self.clusters
-        return x * y * z
+        """The most clusters that the grid can have: all of the smaller size."""
+        return size_of(self.grid) // self.cluster_size
+
+
+def size_of(extents: Dim3) -> int:
+    x, y, z = extents
+    return x * y * z
 
 
 class CtaState(Enum):
@@ -65,7 +83,8 @@ class CtaState(Enum):
 
 @dataclass(slots=True)
 class Cluster:
-    """A resident cluster. `serial` counts clusters in the order of their start; `number` is its place in the grid."""
+    """A resident cluster. `serial` counts clusters in the order of their start; `number` is its place in the grid.
+    Where a grid mixes two sizes, the smaller ones that make up a preferred one have its number."""
 
     serial: int
     number: int
@@ -73,6 +92,11 @@ class Cluster:
     group: int
     smids: list[int]
     states: list[CtaState]
+    shape: Dim3
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
 
     @property
     def gone(self) -> bool:
@@ -87,12 +111,15 @@ class World:
     launch: LaunchShape
     busy_sms: int = 0
     reporter: Reporter = field(default_factory=Reporter)
+    mix: ClusterMix = field(default_factory=ClusterMix)
     slots_per_sm: int = field(init=False)
     waiting: deque[int] = field(init=False)
     resident: dict[int, Cluster] = field(init=False, default_factory=dict)
     started: int = field(init=False, default=0)
     taken: int = field(init=False, default=0)
     claimed: int = field(init=False, default=0)  # SMs that a kernel of higher priority still waits for
+    _parts: deque[tuple[int, Dim3]] = field(init=False, default_factory=deque)  # smaller clusters that start next
+    _hosts_largest: bool = field(init=False)  # whether a preferred cluster has room beside what other work holds
     _held: list[tuple[int, int]] = field(init=False, default_factory=list)  # (group, SM) that it has
     _free: list[list[int]] = field(init=False)  # per group, free slots of each SM
     _first_sm: list[int] = field(init=False)
@@ -104,11 +131,13 @@ class World:
         )  # fmt: skip
         self._free = [[self.slots_per_sm] * sms for sms in self.profile.sm_groups]
         self._first_sm = [sum(self.profile.sm_groups[:each]) for each in range(len(self.profile.sm_groups))]
-        self.waiting = deque(range(self.launch.total_clusters))
+        self.waiting = deque(range(size_of(self.launch.clusters)))
         self.occupy(self.busy_sms)
-        if not any(self._fits(each) for each in range(len(self._free))):
+        self._hosts_largest = self._roomiest(self.launch.largest_size) is not None
+        least = self.launch.largest_size if self.mix.policy == "preferred" else self.launch.cluster_size
+        if self._roomiest(least) is None:
             raise refused(
-                f"no SM group has room for a cluster of {self.launch.cluster_size} CTAs of {self.launch.threads} "
+                f"no SM group has room for a cluster of {least} CTAs of {self.launch.threads} "
                 f"threads, {self.launch.registers} registers and {self.launch.smem_bytes} bytes of shared memory",
                 {"slots_per_sm": self.slots_per_sm, "sm_groups": list(self.profile.sm_groups), "busy": self.busy_sms},
             )
@@ -118,12 +147,43 @@ class World:
     def start(self, most: int | None = None) -> list[Cluster]:
         """Start waiting clusters while there is room, `most` at most. Call at the launch and after every exit."""
         begun: list[Cluster] = []
-        while self.waiting and (most is None or len(begun) < most):
-            group = self._roomiest()
-            if group is None:
+        while self.pending and (most is None or len(begun) < most):
+            made = self._next()
+            if made is None:
                 break
-            begun.append(self._place(self.waiting.popleft(), group))
+            begun.append(made)
         return begun
+
+    @property
+    def pending(self) -> bool:
+        """Whether some cluster of the grid has neither started nor been taken."""
+        return bool(self.waiting or self._parts)
+
+    def _next(self) -> Cluster | None:
+        """Starts the next cluster of the grid. None where it has no room."""
+        launch = self.launch
+        if not self._parts:
+            room = self._roomiest(launch.largest_size)
+            if launch.preferred is None or self.mix.whole(
+                self.waiting[0], fits=room is not None, ever=self._hosts_largest
+            ):
+                if room is None:
+                    return None
+                number = self.waiting.popleft()
+                return self._place(number, self.first_ctaid(number), launch.largest, room)
+        room = self._roomiest(launch.cluster_size)
+        if room is None:
+            return None
+        if not self._parts:
+            number = self.waiting.popleft()
+            self._parts.extend((number, each) for each in self._smaller(self.first_ctaid(number)))
+        return self._place(*self._parts.popleft(), launch.cluster, room)
+
+    def _smaller(self, first: Dim3) -> list[Dim3]:
+        """The first CTAs of the smaller clusters that make up a preferred one, x fastest."""
+        (cx, cy, cz), (px, py, pz) = self.launch.cluster, self.launch.largest
+        x, y, z = first
+        return [(x + i, y + j, z + k) for k in range(0, pz, cz) for j in range(0, py, cy) for i in range(0, px, cx)]
 
     def exit_cta(self, serial: int, rank: int) -> bool:
         """A CTA has exited; its slot is free. Returns whether its whole cluster is gone."""
@@ -149,9 +209,9 @@ class World:
         return number
 
     def first_ctaid(self, number: int) -> Dim3:
-        """%ctaid of the first CTA of a cluster of the grid."""
+        """%ctaid of the first CTA of a cluster of the grid, of the larger size where there are two."""
         x, y, _ = self.launch.clusters
-        cx, cy, cz = self.launch.cluster
+        cx, cy, cz = self.launch.largest
         return (number % x) * cx, (number // x % y) * cy, (number // (x * y)) * cz
 
     def occupy(self, sms: int) -> None:
@@ -195,27 +255,24 @@ class World:
         self._held.clear()
         self.claimed = 0
 
-    def _fits(self, group: int) -> bool:
+    def _fits(self, group: int, size: int) -> bool:
         """A group hosts a cluster only if it has at least as many SMs, however many slots each has."""
-        size = self.launch.cluster_size
         return len(self._free[group]) >= size and sum(self._free[group]) >= size
 
-    def _roomiest(self) -> int | None:
+    def _roomiest(self, size: int) -> int | None:
         """The group with the most free slots among those that can host a cluster: the least loaded first."""
-        fitting = [each for each in range(len(self._free)) if self._fits(each)]
+        fitting = [each for each in range(len(self._free)) if self._fits(each, size)]
         return max(fitting, key=lambda each: sum(self._free[each]), default=None)
 
-    def _place(self, number: int, group: int) -> Cluster:
+    def _place(self, number: int, first_ctaid: Dim3, shape: Dim3, group: int) -> Cluster:
         free = self._free[group]
         smids = []
-        for _ in range(self.launch.cluster_size):
+        for _ in range(size_of(shape)):
             # The emptiest SM, the lowest of those: CTAs spread over SMs, and a pair lies in one TPC.
             index = max(range(len(free)), key=lambda each: (free[each], -each))
             free[index] -= 1
             smids.append(self._first_sm[group] + index)
-        made = Cluster(
-            self.started, number, self.first_ctaid(number), group, smids, [CtaState.RUNNING] * len(smids)
-        )  # fmt: skip
+        made = Cluster(self.started, number, first_ctaid, group, smids, [CtaState.RUNNING] * len(smids), shape)
         self.resident[made.serial] = made
         self.started += 1
         return made
@@ -229,7 +286,8 @@ class World:
         cluster barrier guarantees that a peer runs; none, that it has not exited. Raises EMU_PEER_NOT_STARTED,
         EMU_PEER_EXITED, or EMU_NO_SUCH_PEER for a rank outside the cluster.
         """
-        size = self.launch.cluster_size
+        cluster = self.resident.get(who.cluster)
+        size = self.launch.largest_size if cluster is None else cluster.size
         if not 0 <= rank < size:
             self.reporter.fail(
                 "EMU_NO_SUCH_PEER",
@@ -240,7 +298,6 @@ class World:
                 numbers={"rank": rank, "cluster_size": size},
                 fix="mapa and multicast masks take ranks below %cluster_nctarank",
             )
-        cluster = self.resident.get(who.cluster)
         if cluster is None or cluster.states[rank] is CtaState.EXITED:
             self.reporter.fail(
                 "EMU_PEER_EXITED",
@@ -277,7 +334,7 @@ def check_launch(profile: DeviceProfile, launch: LaunchShape) -> None:
                 raise refused(f"{name}.{axis} is {extent}, it must be 1 to {limit}", {name: list(dims)})
     if launch.threads > 1024:
         raise refused(f"{launch.threads} threads per CTA are more than 1024", {"block": list(launch.block)})
-    size = launch.cluster_size
+    size = launch.largest_size
     limit = profile.max_cluster_size if launch.nonportable else min(
         profile.max_cluster_size, profile.max_portable_cluster_size
     )  # fmt: skip
@@ -287,16 +344,33 @@ def check_launch(profile: DeviceProfile, launch: LaunchShape) -> None:
             + ("" if launch.nonportable else " without the non-portable attribute"),
             {"cluster": list(launch.cluster), "limit": limit},
         )
-    if any(extent % part for extent, part in zip(launch.grid, launch.cluster, strict=True)):
+    if any(extent % part for extent, part in zip(launch.grid, launch.largest, strict=True)):
         raise refused(
-            f"the grid {launch.grid} is no multiple of the cluster {launch.cluster}",
-            {"grid": list(launch.grid), "cluster": list(launch.cluster)},
+            f"the grid {launch.grid} is no multiple of the cluster {launch.largest}",
+            {"grid": list(launch.grid), "cluster": list(launch.largest)},
         )
+    _check_preferred(profile, launch)
     if launch.smem_bytes > profile.smem_per_block_bytes:
         raise refused(
             f"{launch.smem_bytes} bytes of shared memory, where {profile.name} gives a CTA "
             f"{profile.smem_per_block_bytes}",
             {"smem_bytes": launch.smem_bytes, "limit": profile.smem_per_block_bytes},
+        )
+
+
+def _check_preferred(profile: DeviceProfile, launch: LaunchShape) -> None:
+    """The rules of a preferred cluster beside the regular one (driver_types.h)."""
+    if launch.preferred is None:
+        return
+    numbers: dict[str, object] = {"cluster": list(launch.cluster), "preferred_cluster": list(launch.preferred)}
+    if profile.compute_capability < (10, 0):
+        raise refused(f"{profile.title} has no preferred clusters: they begin with compute capability 10.0", numbers)
+    parts = zip(launch.preferred, launch.cluster, strict=True)
+    if any(larger % part for larger, part in parts) or launch.preferred[2] != launch.cluster[2]:
+        raise refused(
+            f"the preferred cluster {launch.preferred} is no multiple of the cluster {launch.cluster} in x and y, and "
+            "its equal in z",
+            numbers,
         )
 
 
@@ -306,10 +380,11 @@ def refused(message: str, numbers: dict[str, object]) -> InputError:
     )
 
 
-def cut_profile(profile: DeviceProfile, cluster_size: int = 1) -> DeviceProfile:
+def cut_profile(profile: DeviceProfile, cluster_size: int = 1, *, mixed: bool = False) -> DeviceProfile:
     """The profile with 8 to 12 SMs (18 for clusters above 8) and the same kinds of SM group, so that waves, tails and
     lone TPCs occur with few tiles: one group that holds a cluster with SMs to spare, a smaller one where the cluster
-    is larger than a TPC, a lone TPC."""
+    is larger than a TPC, a lone TPC. `mixed`: the size is a preferred one; as many lone TPCs, that the smaller clusters
+    beside it make up another."""
     has_lone_tpc = 2 in profile.sm_groups
     if cluster_size <= 4:
         groups: Sequence[int] = (6, 2) if cluster_size <= 2 and has_lone_tpc else (6, 4, 2)
@@ -317,6 +392,8 @@ def cut_profile(profile: DeviceProfile, cluster_size: int = 1) -> DeviceProfile:
         groups = (10, 2)
     else:
         groups = (16, 2)
+    if mixed and has_lone_tpc:
+        groups = (*groups, *(2,) * (cluster_size - sum(groups) // 2))
     if len(set(profile.sm_groups)) == 1:
         groups = (sum(groups),)
     elif not has_lone_tpc:

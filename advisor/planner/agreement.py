@@ -138,6 +138,7 @@ def tuner_space(t: space.Table, dtype: str) -> space.Bools:
     for ctas, by_type in N_TILES.items():
         tiles |= (t.mma_ctas == ctas) & np.isin(t.tile_n, by_type.get(dtype, OTHER_N_TILES))
     own_cluster = (t.cluster_x == t.mma_ctas) & (t.cluster_y == 1) & (t.cluster_z == 1)
+    own_cluster &= ~t.mixed
     narrow = tiles & own_cluster & (t.tile_m == 128) & (t.split == 1) & ~t.swap & (t.schedule != cost.ONE_TILE)
     return np.asarray(narrow)
 

@@ -31,7 +31,7 @@ from advisor.planner import (
     step8_tail,
     step9_fallback,
 )
-from advisor.planner.context import Facts, fit_of, kernel_id, residency_rows, show
+from advisor.planner.context import Facts, cluster_words, fit_of, kernel_id, residency_rows, show
 from advisor.planner.search import Rung, choose, rejected_counts, rung_at
 from advisor.records.candidate import Family
 from advisor.records.plan import (
@@ -578,7 +578,7 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
         "ticket": "a persistent loop over atomic tickets",
         "clc": "a persistent loop with Cluster Launch Control",
     }[c.schedule]
-    cluster = "no cluster" if c.cluster_size == 1 else f"a cluster of {show(c.cluster)}"
+    cluster = "no cluster" if c.cluster_size == 1 else f"a cluster of {cluster_words(c)}"
     pair = " whose CTA pairs issue one MMA" if c.work.mma_ctas == 2 else ""
     extras = (f", K in {c.work.split_k} slices" if c.work.split_k > 1 else "") + (
         ", operands swapped" if c.work.swap_ab else ""

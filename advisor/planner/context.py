@@ -10,7 +10,7 @@ from typing import Any
 from advisor.kinds.workload import Workload
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm
 from advisor.machine.profile import DeviceProfile, EvidenceKind
-from advisor.planner.search import TIE, Option, Rung, options
+from advisor.planner.search import MIX_GAIN, TIE, Option, Rung, options
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Finding, Reason, Rejected
 
@@ -108,7 +108,9 @@ def rejections(found: Sequence[Option], chosen: Any, words: str = "{}") -> list[
             )
             continue
         text = f"{each.time_us:.4g} us at its best" + (", measured" if each.evidence == "measured" else "")
-        if each.margin < 0.0:
+        if each.margin < 1.0 / TIE - 1.0:
+            text += f", faster, but by less than the {MIX_GAIN - 1.0:.0%} that a mix of two cluster sizes has to win by"
+        elif each.margin < 0.0:
             text += ", faster, but within the 1.5 % in which the simpler wins"
         elif each.margin <= TIE - 1.0:
             text += ", a tie, and the pick is no less simple"
@@ -129,6 +131,11 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def cluster_words(c: Candidate) -> str:
+    """The cluster, or both of a launch that mixes two sizes."""
+    return show(c.cluster) + (f" or {show(c.unit)}" if c.work.preferred_cluster is not None else "")
+
+
 def mib(count: float) -> str:
     return f"{count / 2**20:.4g} MiB"
 
@@ -139,6 +146,8 @@ def kernel_id(c: Candidate) -> str:
     name = f"{c.family}_{c.schedule}"
     if c.cluster_size > 1:
         name += f"_{x}x{y}x{z}"
+    if c.work.preferred_cluster is not None:
+        name += "_or_" + "x".join(map(str, c.work.preferred_cluster))
     return name + (f"_s{c.work.split_k}" if c.work.split_k > 1 and z == 1 else "")
 
 

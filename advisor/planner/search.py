@@ -20,6 +20,7 @@ from advisor.records.rows import TileMap, Violation
 from advisor.simulation import Outcome, Setup, simulate, skewed_costs
 
 TIE = 1.015  # within 1.5 % the simpler wins
+MIX_GAIN = 1.05  # two cluster sizes in a launch: the hardware promises no share of the larger, so they win clearly
 MAX_SIMULATED_TILES = 20_000
 FINALISTS = 4  # shapes of each schedule that are simulated where tiles differ or SMs are busy
 MAX_ATTEMPTS = 32
@@ -98,6 +99,7 @@ def choose(workload: Workload, search: Search) -> Rung | None:
         times = np.where(keep, times, np.inf)
     known.update(search.measured)  # over the model and over the simulation
     times[list(known)] = list(known.values())
+    times = _cautious(search, times)
     dropped: list[Violation] = []
     for _ in range(MAX_ATTEMPTS):
         found = _simplest(times, search)
@@ -111,6 +113,17 @@ def choose(workload: Workload, search: Search) -> Rung | None:
         dropped.append(broken[0])
         times[row] = np.inf
     return None
+
+
+def _cautious(search: Search, times: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Times to rank by: what was not measured and is the hardware's best effort has to be faster by MIX_GAIN, of which
+    the tie rule asks its part of every candidate that is less simple."""
+    if "mixed" not in search.axes:
+        return times
+    labels, codes = search.axes["mixed"]
+    unsure = np.asarray(labels, dtype=np.bool_)[codes]
+    unsure[list(search.measured)] = False
+    return np.where(unsure, times * (MIX_GAIN / TIE), times)
 
 
 def rung_at(workload: Workload, rung: Rung, row: int) -> Rung | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, machine_table, mib, reason, rejections, show, table
+from advisor.planner.context import Facts, cluster_words, machine_table, mib, reason, rejections, show, table
 from advisor.planner.search import TIE
 from advisor.records.plan import Decision, Reason, Step
 
@@ -21,7 +21,7 @@ def view(f: Facts) -> Step:
     top, single = f.top, f.single
     size = top.candidate.cluster_size
     rows = []
-    designs = [(f"cluster {show(top.candidate.cluster)}", top.candidate, top.timing, top.time_us)]
+    designs = [(f"cluster {cluster_words(top.candidate)}", top.candidate, top.timing, top.time_us)]
     if size == 1:
         designs = [("one CTA", top.candidate, top.timing, top.time_us)]
     elif single is not None and single.row is not None:
@@ -99,9 +99,11 @@ def _cluster(f: Facts) -> Decision:
         because += _against_single(f, single.row, single.time_us)
     return Decision(
         question="Does a cluster pay?",
-        choice="no cluster: one CTA per tile" if size == 1 else f"a cluster of {size}: {show(top.candidate.cluster)}",
+        choice="no cluster: one CTA per tile"
+        if size == 1
+        else f"a cluster of {top.label('cluster_size')}: {cluster_words(top.candidate)}",
         because=because,
-        rejected=rejections(f.axis("cluster_size"), size, "cluster of {}"),
+        rejected=rejections(f.axis("cluster_size"), top.label("cluster_size"), "cluster of {}"),
     )
 
 
@@ -117,14 +119,14 @@ def _against_single(f: Facts, row: int, time_us: float) -> list[Reason]:
     one = f.workload.analysis(lone, top.profile)["l2_read_bytes"]
     many = f.workload.analysis(top.candidate, top.profile)["l2_read_bytes"]
     gain = time_us / top.time_us - 1.0
-    size, z = top.candidate.cluster_size, top.candidate.cluster[2]
+    size, z = top.label("cluster_size"), top.candidate.cluster[2]
     speed = f"{gain:.1%} faster" if gain > 0 else f"{-gain:.1%} slower"
     limit = (
         f"the best single CTAs (tile {show(lone.tile)}) take {time_us:.4g} us, bound by {BOUND_WORDS[timing.bound]}: "
         f"{timing.bounds[timing.bound]:.4g} us"
     )
     if z > 1:
-        ctas = top.tiles.clusters[0] * top.tiles.clusters[1] * top.tiles.clusters[2] * size
+        ctas = top.tiles.clusters[0] * top.tiles.clusters[1] * top.tiles.clusters[2] * top.candidate.unit_size
         change = f"{z} slices of K spread the work over {ctas} CTAs and are summed inside the cluster: {speed}"
     elif many < one:
         change = f"the cluster of {size} reads {mib(many)} from the L2 where single CTAs read {mib(one)}: {speed}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, reason, rejections, show, table
+from advisor.planner.context import Facts, cluster_words, reason, rejections, show, table
 from advisor.records.plan import Decision, Rejected, Step
 
 MAX_COORDINATES = 16
@@ -10,9 +10,9 @@ MAX_COORDINATES = 16
 
 def view(f: Facts) -> Step:
     top, c, tiles = f.top, f.top.candidate, f.top.tiles
-    x, y, z = c.cluster
+    x, y, z = c.unit
     rows = []
-    for rank in range(min(c.cluster_size, MAX_COORDINATES)):
+    for rank in range(min(c.unit_size, MAX_COORDINATES)):
         cx, cy, cz = rank % x, rank // x % y, rank // (x * y)
         rows.append(
             [
@@ -23,7 +23,7 @@ def view(f: Facts) -> Step:
             ]
         )  # fmt: skip
     clusters = tiles.clusters[0] * tiles.clusters[1] * tiles.clusters[2]
-    grid_clusters = min(clusters, top.timing.planned)
+    units = min(clusters, top.timing.planned * c.cluster_size // c.unit_size)
     shown = sorted({0, min(1, clusters - 1), clusters // 2, clusters - 1})
     raster = c.work.raster
     return Step(
@@ -47,9 +47,9 @@ def view(f: Facts) -> Step:
             "axes": "rows run along the problem's n, columns along its m (operands swapped)"
             if c.work.swap_ab
             else "rows run along the problem's m, columns along its n",
-            "grid_blocks": grid_clusters * c.cluster_size,
-            "grid_clusters": grid_clusters,
-            "grid_launch": [grid_clusters * x, y, z],
+            "grid_blocks": units * c.unit_size,
+            "grid_clusters": units * c.unit_size // c.cluster_size,
+            "grid_launch": [units * x, y, z],
             "work_clusters": clusters,
             "raster": f"bands of {raster.group} cluster tiles, {raster.order.replace('_', ' ')} fastest; whole "
             f"clusters are permuted",
@@ -95,15 +95,27 @@ def _tile(f: Facts) -> Decision:
                 padding_tiles=waste,
             )
         )
-    for name in ("tile", "cluster"):
+    if c.work.preferred_cluster is not None:
+        because.append(
+            reason(
+                f"the launch mixes clusters of {c.cluster_size} and {c.unit_size}: a tile of the mapping is made for "
+                f"{c.unit_size} CTAs, and {c.unit_size // c.cluster_size} clusters of {c.cluster_size} do it where one "
+                f"of {c.unit_size} has no room. A CTA finds its place from blockIdx, never from %clusterid, which each "
+                "size counts by itself",
+                "published",
+                cluster=list(c.cluster),
+                preferred_cluster=list(c.unit),
+            )
+        )
+    for name in ("tile", "cluster", "preferred_cluster"):
         if name in f.forced:
-            because.append(reason(f"the problem forces the {name} {show(f.forced[name])}", "user"))
+            because.append(reason(f"the problem forces the {name.replace('_', ' ')} {show(f.forced[name])}", "user"))
     return Decision(
         question="Which tile and which cluster shape?",
-        choice=f"tile {show(c.tile)} per CTA, cluster {show(c.cluster)}",
+        choice=f"tile {show(c.tile)} per CTA, cluster {cluster_words(c)}",
         because=because,
         rejected=rejections(f.axis("tile"), (c.tile[0], c.tile[1]), "tile {}")[:5]
-        + rejections(f.axis("cluster"), c.cluster, "cluster {}")[:3],
+        + rejections(f.axis("cluster"), f.top.label("cluster"), "cluster {}")[:3],
     )
 
 

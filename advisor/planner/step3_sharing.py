@@ -5,40 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.planner.context import Facts, mib, reason, table
+from advisor.records.candidate import Candidate
 from advisor.records.plan import Decision, Reason, Step
+from advisor.records.rows import SharingRow
+
+COLUMNS = ["buffer", "producer", "consumer", "bytes", "multicast_mask", "align_bytes", "fences", "lifetime"]
 
 
 def view(f: Facts) -> Step:
     top, c = f.top, f.top.candidate
     sharing = f.workload.sharing(c)
+    smaller = {}
+    if c.work.preferred_cluster is not None:
+        loads = [_load_row(each, c) for each in f.workload.sharing(c.in_smaller_clusters)]
+        smaller = {"buffers_of_smaller_clusters": table(COLUMNS, loads)}
     portable, pair, slices = c.family == "portable", c.work.mma_ctas == 2, c.cluster[2]
     bytes_ = f.workload.analysis(c, top.profile)
-    rows: list[list[object]] = []
-    for each in sharing:
-        halves = pair and each.operand == "B"
-        if portable:
-            consumer = "every warp of this CTA, ldmatrix and mma.sync"
-        elif halves:
-            consumer = "the pair's MMA, which reads this half and the peer's" + (
-                f", in {each.receivers} pairs" if each.receivers > 1 else ""
-            )
-        else:
-            consumer = "MMA of this CTA" if each.receivers == 1 else f"MMA of {each.receivers} CTAs"
-        rows.append(
-            [
-                each.operand,
-                "cp.async, every thread" if portable else "TMA, 1 elected thread of the load warp",
-                consumer,
-                each.bytes_per_load,
-                each.mask,
-                16 if portable else 1024,
-                "cp.async.wait_group, then a CTA barrier"
-                if portable
-                else "mbarrier full (async proxy) before it is read; mbarrier empty of every receiver before it is "
-                "overwritten",
-                "one K step per stage",
-            ]
-        )
+    rows = [_load_row(each, c) for each in sharing]
     if slices > 1:
         rows.append(
             [
@@ -72,12 +55,36 @@ def view(f: Facts) -> Step:
             )
         ],
         artifact={
-            "buffers": table(
-                ["buffer", "producer", "consumer", "bytes", "multicast_mask", "align_bytes", "fences", "lifetime"], rows
-            ),
+            "buffers": table(COLUMNS, rows),
+            **smaller,
             "smem": table(["part", "bytes"], top.resources.smem_parts[:24]),
         },
     )
+
+
+def _load_row(each: SharingRow, c: Candidate) -> list[object]:
+    """A or B. The bytes are what a CTA loads for a stage."""
+    portable, halves = c.family == "portable", c.work.mma_ctas == 2 and each.operand == "B"
+    if portable:
+        consumer = "every warp of this CTA, ldmatrix and mma.sync"
+    elif halves:
+        consumer = "the pair's MMA, which reads this half and the peer's" + (
+            f", in {each.receivers} pairs" if each.receivers > 1 else ""
+        )
+    else:
+        consumer = "MMA of this CTA" if each.receivers == 1 else f"MMA of {each.receivers} CTAs"
+    return [
+        each.operand,
+        "cp.async, every thread" if portable else "TMA, 1 elected thread of the load warp",
+        consumer,
+        each.bytes_per_load,
+        each.mask,
+        16 if portable else 1024,
+        "cp.async.wait_group, then a CTA barrier"
+        if portable
+        else "mbarrier full (async proxy) before it is read; mbarrier empty of every receiver before it is overwritten",
+        "one K step per stage",
+    ]
 
 
 def _added_row(portable: bool, bytes_: Mapping[str, float]) -> list[object]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from advisor.machine.occupancy import clusters_that_fit
 from advisor.machine.profile import EvidenceKind
-from advisor.planner.context import Facts, reason, residency_rows, table
+from advisor.planner.context import Facts, reason, residency_rows, show, table
+from advisor.planner.search import MIX_GAIN, Option
 from advisor.records.plan import Decision, Rejected, Step
 
 
@@ -82,7 +84,8 @@ def view(f: Facts) -> Step:
                 choice=f"{top.timing.resident} {unit} ({source})",
                 because=because,
                 rejected=_other_sizes(f),
-            )
+            ),
+            *_mix(f, idle),
         ],
         artifact={
             "by_cluster_size": table(
@@ -92,20 +95,93 @@ def view(f: Facts) -> Step:
             "busy_sms": f.limits["busy_sms"],
             "available_clusters": top.timing.available,
             "sms_left_over": idle,
-            "preferred_cluster": _preferred(c.cluster_size, idle),
+            "preferred_cluster": _preferred(f, idle),
         },
     )
 
 
-def _preferred(size: int, idle: int) -> str:
-    """What a launch with a preferred cluster and a smaller fallback could still use. No kernel is planned for one: its
-    cluster size would have to be read at run time."""
-    if size <= 2 or not idle:
+def _preferred(f: Facts, idle: int) -> str:
+    """The larger clusters of a launch that mixes two sizes, or why it has one size."""
+    c = f.top.candidate
+    if c.work.preferred_cluster is not None:
+        held = _held(f)
+        return f"{show(c.unit)}: on {held} of {f.top.profile.sms} SMs; clusters of {show(c.cluster)} on those left over"
+    if c.cluster_size <= 2 or not idle:
         return "none: no SM is out of reach of the chosen cluster size"
+    mixed = _best_mix(f)
+    words = f"none: {idle} SMs are out of reach of clusters of {c.cluster_size}; "
+    if mixed is None and "cluster" in f.forced:
+        return words + "the problem forces that size alone"
+    if mixed is None:
+        return words + "no launch of two cluster sizes is legal here"
+    return words + f"with clusters of {mixed.label} none would be, and the launch would take {_against(mixed)}"
+
+
+def _held(f: Facts) -> int:
+    """SMs under the preferred clusters of the choice, if all that fit run as such."""
+    size, fit = f.top.candidate.unit_size, max(1, f.ctas_per_sm)
+    return min(f.top.profile.sms, -(-clusters_that_fit(f.top.profile, fit, size) * size // fit))
+
+
+def _best_mix(f: Facts) -> Option | None:
+    """The best launch of two cluster sizes that is not the choice. (Such sizes are labelled in words.)"""
+    own = f.top.label("cluster_size")
+    mixes = (o for o in f.axis("cluster_size") if isinstance(o.label, str) and o.label != own and o.row is not None)
+    return next(mixes, None)
+
+
+def _against(option: Option) -> str:
+    if option.margin >= 0:
+        return f"{option.time_us:.4g} us, {option.margin:.1%} more"
     return (
-        f"none planned: {idle} SMs are out of reach of clusters of {size}; a launch with {size} preferred and a "
-        "smaller fallback could use them, with a kernel that reads its cluster size at run time"
+        f"{option.time_us:.4g} us, {-option.margin:.1%} less: it has to be {MIX_GAIN - 1.0:.0%}, for the hardware "
+        "promises no share of the larger ones"
     )
+
+
+def _mix(f: Facts, idle: int) -> list[Decision]:
+    """Whether to prefer larger clusters and fill the SMs that they cannot reach with smaller ones. No question where
+    the family has no such kernel."""
+    top, c = f.top, f.top.candidate
+    chosen = c.work.preferred_cluster is not None
+    mixed = _best_mix(f)
+    if not chosen and mixed is None:
+        return []
+    if not chosen:
+        assert mixed is not None
+        text = (
+            f"{idle} SMs are out of reach of clusters of {c.cluster_size}: too few to pay"
+            if idle
+            else f"clusters of {c.cluster_size} reach every SM: larger ones could only save bytes from the L2"
+        )
+        because = [reason(text, "derived", sms_idle=idle)]
+        words = f"its launch would take {_against(mixed)}"
+        rejected = [Rejected(option=f"clusters of {mixed.label}", reason=words, margin=mixed.margin)]
+        return [Decision(question="Mix two cluster sizes?", choice="no: one size", because=because, rejected=rejected)]
+    held = _held(f)
+    because = [
+        reason(
+            f"clusters of {c.unit_size} reach {held} of {top.profile.sms} SMs; with clusters of {c.cluster_size} on "
+            f"the others {top.profile.sms - idle} work, and {held / max(1, top.profile.sms - idle):.0%} of the CTAs "
+            "share loads as the larger ones do",
+            "derived",
+            sms_of_preferred=held,
+            sms_idle=idle,
+        ),
+        reason(
+            "a best effort of the hardware: any mix of the two sizes is correct, and the launch never fails for it",
+            "published",
+        ),
+    ]
+    if "preferred_cluster" in f.forced:
+        because.append(reason(f"the problem forces the preferred cluster {show(c.unit)}", "user"))
+    alone = next((o for o in f.axis("cluster_size") if not isinstance(o.label, str) and o.row is not None), None)
+    rejected = []
+    if alone is not None:
+        words = f"{alone.time_us:.4g} us at its best"
+        rejected = [Rejected(option=f"clusters of {alone.label} alone", reason=words, margin=alone.margin)]
+    choice = f"yes: {show(c.unit)} preferred, {show(c.cluster)} where it has no room"
+    return [Decision(question="Mix two cluster sizes?", choice=choice, because=because, rejected=rejected)]
 
 
 def _other_sizes(f: Facts) -> list[Rejected]:

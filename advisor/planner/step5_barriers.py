@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from advisor.planner.context import Facts, reason, table
 from advisor.records.plan import Decision, Step
+from advisor.records.rows import BarrierRow
 
 
 def view(f: Facts) -> Step:
     c = f.top.candidate
     rows = f.workload.barriers(c)
+    smaller = {}
+    if c.work.preferred_cluster is not None:
+        smaller = {"barriers_of_smaller_clusters": _table(f.workload.barriers(c.in_smaller_clusters))}
     decisions = [
         Decision(
             question="Who signals whom?",
@@ -66,13 +73,12 @@ def view(f: Facts) -> Step:
         step=5,
         name="barriers",
         decisions=decisions,
-        artifact={
-            "barriers": table(
-                ["barrier", "scope", "count", "arrivals", "arithmetic", "tx_bytes", "phase", "if_wrong"],
-                [
-                    [r.name, r.scope, r.count, r.arrivals, r.arrivals_from, r.tx_bytes, r.phases, r.failure]
-                    for r in rows
-                ],
-            )
-        },
+        artifact={"barriers": _table(rows), **smaller},
+    )
+
+
+def _table(rows: Sequence[BarrierRow]) -> dict[str, Any]:
+    return table(
+        ["barrier", "scope", "count", "arrivals", "arithmetic", "tx_bytes", "phase", "if_wrong"],
+        [[r.name, r.scope, r.count, r.arrivals, r.arrivals_from, r.tx_bytes, r.phases, r.failure] for r in rows],
     )

@@ -35,6 +35,8 @@ def _when(c: Candidate, operands: str) -> str:
         if c.cluster_size > 1
         else "at least one CTA is resident",
     ]
+    if c.work.preferred_cluster is not None:
+        words.append(f"each cluster is one of {c.unit_size} where that has room, else of {c.cluster_size}")
     if c.schedule in WHOLE_GRID:
         words.append("the SM budget is the whole device")
     words.append(f"{operands} start and step in multiples of 16 bytes")
@@ -82,7 +84,8 @@ def rung_kernels(chosen: Candidate) -> list[Candidate]:
     if chosen.family == "portable":
         return [chosen]
     found = [chosen, chosen.with_schedule("static")]
-    smaller = chosen
+    smaller = chosen.in_smaller_clusters if chosen.work.preferred_cluster is not None else chosen
+    found.append(smaller)
     while smaller.cluster_size > 2:
         smaller = _halved(smaller)
         found.append(smaller)
@@ -102,4 +105,5 @@ def _halved(c: Candidate) -> Candidate:
 
 def _on_cluster(c: Candidate, x: int, y: int, z: int) -> Candidate:
     split = z if c.cluster[2] > 1 else c.work.split_k
-    return replace(c, cluster=(x, y, z), work=replace(c.work, multicast_a=y, multicast_b=x, split_k=split))
+    work = replace(c.work, multicast_a=y, multicast_b=x, split_k=split, preferred_cluster=None)
+    return replace(c, cluster=(x, y, z), work=work)

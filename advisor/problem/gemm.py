@@ -133,6 +133,7 @@ class Overrides(Frozen):
 
     kernel: Literal["sm100", "sm90", "portable"] | None = None
     cluster: Triple | None = None
+    preferred_cluster: Triple | None = None  # beside `cluster`, or beside pairs: the launch mixes both sizes
     schedule: Literal["one_tile", "static", "ticket", "clc"] | None = None
     tile: Triple | None = None  # (m, n, k) per CTA, in MMA coordinates
     stages: AtLeastOne | None = None

@@ -37,6 +37,9 @@ class GemmWork:
     along cluster y), `multicast_b` the same for B (along cluster x). `split_k` counts K slices of one output tile;
     when `cluster[2] == split_k > 1` the slices of a tile sit in one cluster and are summed over DSMEM, else
     `cluster[2] == 1` and they are summed by a second kernel from scratch memory.
+
+    `preferred_cluster`, where the launch mixes two sizes, is the larger one: a multiple of the candidate's `cluster`,
+    which fills the SMs that the larger one cannot reach. The multicast is then that of the larger one.
     """
 
     mma_ctas: int = 1  # 2: a CTA pair issues one tcgen05 MMA (sm100 only)
@@ -66,13 +69,29 @@ class Candidate:
         return x * y * z
 
     @property
+    def unit(self) -> tuple[int, int, int]:
+        """CTAs that a unit of work is made for: the preferred cluster where there is one, else the cluster."""
+        return self.work.preferred_cluster or self.cluster
+
+    @property
+    def unit_size(self) -> int:
+        x, y, z = self.unit
+        return x * y * z
+
+    @property
     def nonportable(self) -> bool:
-        return self.cluster_size > 8
+        return self.unit_size > 8
 
     @property
     def cluster_tile(self) -> tuple[int, int]:
-        """(M, N) elements that one cluster computes."""
-        return self.tile[0] * self.cluster[0], self.tile[1] * self.cluster[1]
+        """(M, N) elements of one unit of work: what one cluster computes, or one preferred cluster."""
+        return self.tile[0] * self.unit[0], self.tile[1] * self.unit[1]
+
+    @property
+    def in_smaller_clusters(self) -> Candidate:
+        """What the smaller clusters of a mixed launch run: the same without a preferred cluster."""
+        x, y, _ = self.cluster
+        return replace(self, work=replace(self.work, preferred_cluster=None, multicast_a=y, multicast_b=x))
 
     def with_schedule(self, schedule: Schedule) -> Candidate:
         return replace(self, schedule=schedule)

@@ -70,10 +70,12 @@ class Timing(Record):
 
 
 class EmulatedRun(Record):
-    """A case in one manner: when asynchronous work landed, what Cluster Launch Control answered, in which order."""
+    """A case in one manner: when asynchronous work landed, what Cluster Launch Control answered, which of two cluster
+    sizes started, in which order."""
 
     async_policy: str
     clc_policy: str | None = None  # None: the kernel asks for no clusters
+    cluster_mix: str | None = None  # None: clusters of one size
     seed: int
     verdict: CaseVerdict
     code: str = ""  # of the emulator's report

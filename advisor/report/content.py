@@ -145,6 +145,8 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
     single = x * y * z == 1
     cluster = "none (one CTA)" if single else f"{x} x {y} x {z}"
     work = choice.work
+    if work.preferred_cluster is not None:
+        cluster = f"{' x '.join(map(str, work.preferred_cluster))} preferred, {cluster} where it has no room"
     extras = ["2-CTA MMA: each CTA loads half of B"] if work.mma_ctas > 1 else []
     receivers = (("A", work.multicast.a), ("B", work.multicast.b // work.mma_ctas))  # of one load
     extras += [f"multicast of {name} to {count} CTAs" for name, count in receivers if count > 1]
@@ -326,10 +328,11 @@ def _emulated_text(emulated: list[dict[str, Any]]) -> str:
     """In which manners the PTX was emulated; what it is no evidence of."""
 
     def every(name: str) -> str:
-        found = {str(value) for facts in emulated for value in facts[name]}
+        found = {str(value) for facts in emulated for value in facts.get(name, ())}
         return ", ".join(sorted(found))
 
     clc = f"; Cluster Launch Control: {every('clc_policies')}" if every("clc_policies") else ""
+    clc += f"; clusters of two sizes: {every('cluster_mixes')}" if every("cluster_mixes") else ""
     return (
         f"Emulated: the PTX ran on the CPU with every check, asynchronous work landing {every('async_policies')}{clc}; "
         f"seeds {every('seeds')}. A cut profile has few SMs and the same kinds of SM group."

@@ -193,13 +193,14 @@ def make_config(
     pdl: bool = False,
 ) -> Any:
     """A CUlaunchConfig. Raises DeviceError LAUNCH_REFUSED when the cluster does not divide the grid."""
-    for axis, blocks, size in zip("xyz", grid, cluster, strict=True):
+    largest = preferred_cluster or cluster
+    for axis, blocks, size in zip("xyz", grid, largest, strict=True):
         if blocks % size:
             raise DeviceError(
                 "LAUNCH_REFUSED",
                 f"grid {axis} of {blocks} blocks is not a multiple of cluster {axis} of {size}",
                 fix="round the grid up to whole clusters",
-                numbers={"grid_blocks": list(grid), "cluster": list(cluster)},
+                numbers={"grid_blocks": list(grid), "cluster": list(largest)},
             )
     config = api.raw.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid

@@ -162,6 +162,7 @@ class EmulatorBackend:
                     seed=manner.seed,
                     async_policy=manner.async_policy,
                     clc=manner.clc_policy or "grant",
+                    cluster_mix=manner.cluster_mix or "fill",
                     profile=self._setup.profiles[image],
                     registers=self._setup.ptx[image].registers,
                     step_limit=STEP_LIMIT,

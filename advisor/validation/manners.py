@@ -1,9 +1,10 @@
 """How often, and in which manners, the emulator runs a case. Imports the emulator's policies.
 
 Asynchronous work may land eagerly, lazily, at random or adversarially; Cluster Launch Control may grant or decline; a
-seed decides who runs next. By default each case meets each policy once, with the seeds spread over them, so that over
-the cases of a kernel every policy meets every seed; in full it meets the product. What another compiler made of the
-same source meets each case once, with the policies spread over them: its order of waits and arrivals is the source's.
+launch that mixes two cluster sizes starts one, the other, or both; a seed decides who runs next. By default each case
+meets each policy once, with the seeds spread over them, so that over the cases of a kernel every policy meets every
+seed; in full it meets the product. What another compiler made of the same source meets each case once, with the
+policies spread over them: its order of waits and arrivals is the source's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from advisor.emulator.policy import CLC_POLICIES, POLICIES
+from advisor.emulator.policy import CLC_POLICIES, CLUSTER_MIXES, POLICIES
 
 SEEDS = 8
 DECLINED = 3  # `decline:N` fails the first, the second or the third request of each cluster, by the case's number
@@ -20,15 +21,18 @@ DECLINED = 3  # `decline:N` fails the first, the second or the third request of 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """One way to run a case. `clc_policy` is None for a kernel that asks for no clusters."""
+    """One way to run a case. `clc_policy` is None for a kernel that asks for no clusters, `cluster_mix` for one whose
+    launch has clusters of one size; no kernel has both."""
 
     async_policy: str
     clc_policy: str | None
     seed: int
+    cluster_mix: str | None = None
 
     def __str__(self) -> str:
         clc = f", CLC {self.clc_policy}" if self.clc_policy else ""
-        return f"{self.async_policy}{clc}, seed {self.seed}"
+        mix = f", clusters {self.cluster_mix}" if self.cluster_mix else ""
+        return f"{self.async_policy}{clc}{mix}, seed {self.seed}"
 
 
 def manners(
@@ -37,12 +41,26 @@ def manners(
     full: bool = False,
     once: bool = False,
     clc: bool = False,
+    mixed: bool = False,
     async_policies: Sequence[str] = POLICIES,
 ) -> list[Manner]:
     """The manners of the case with this number among those of its kernel. Each policy of either kind occurs; with
-    `once` over several cases. `clc`: the kernel asks for clusters."""
+    `once` over several cases. `clc`: the kernel asks for clusters; `mixed`: its launch
+    mixes two sizes of them."""
+    if mixed:
+        return [
+            replace(each, clc_policy=None, cluster_mix=each.clc_policy)
+            for each in _dealt(number, CLUSTER_MIXES, full, once, async_policies)
+        ]
     nth = str(1 + number % DECLINED)
     answers: Sequence[str | None] = [each.replace("N", nth) for each in CLC_POLICIES] if clc else [None]
+    return _dealt(number, answers, full, once, async_policies)
+
+
+def _dealt(
+    number: int, answers: Sequence[str | None], full: bool, once: bool, async_policies: Sequence[str]
+) -> list[Manner]:
+    """`answers` are the policies of the other kind."""
     if full:
         return [Manner(*each) for each in product(async_policies, answers, range(SEEDS))]
     count = max(len(async_policies), len(answers))

@@ -104,8 +104,10 @@ class OnEmulator(Driver):
         for lane in lanes.found:
             for image in lane.images:
                 kernel = kernels[image[0]]
-                x, y, z = kernel.cluster
-                profiles[image] = cut_profile(lanes.profile_of(lane), x * y * z)
+                preferred = kernel.attributes.preferred_cluster
+                x, y, z = preferred or kernel.cluster
+                mixed = preferred is not None
+                profiles[image] = cut_profile(lanes.profile_of(lane), x * y * z, mixed=mixed)
                 residency[image] = max_active_clusters(profiles[image], _key(kernel, lanes.ptx[image].registers))
         budget, whole = self.sm_budget, lanes.profiles[self.bundle.plan.choices[0].family].sms
         return Setup(
@@ -124,6 +126,7 @@ class OnEmulator(Driver):
         for lane in lanes.found:
             main = lane.images[0]
             clc = any(kernel.schedule == "clc" for kernel in lane.row.run.kernels)
+            mixed = any(kernel.attributes.preferred_cluster for kernel in lane.row.run.kernels)
             cases = self.cases_of(lane.row, setup.residency[main], setup.profiles[main].sms, small=True)
             for place, case in enumerate(cases):
                 ways = manners(
@@ -131,6 +134,7 @@ class OnEmulator(Driver):
                     full=self.emulation.full,
                     once=not lane.first,
                     clc=clc,
+                    mixed=mixed,
                     async_policies=self.emulation.async_policies,
                 )
                 yield _Job(number, lane, case, tuple(ways), _obstacle(lane, setup))
@@ -181,6 +185,7 @@ class OnEmulator(Driver):
                 EmulatedRun(
                     async_policy=each.manner.async_policy,
                     clc_policy=each.manner.clc_policy,
+                    cluster_mix=each.manner.cluster_mix,
                     seed=each.manner.seed,
                     verdict=each.verdict,
                     code=each.code,
@@ -254,6 +259,7 @@ class OnEmulator(Driver):
             "sm_groups": list(profile.sm_groups),
             "async_policies": sorted({run.async_policy for run in runs}),
             "clc_policies": sorted({run.clc_policy for run in runs if run.clc_policy}),
+            "cluster_mixes": sorted({run.cluster_mix for run in runs if run.cluster_mix}),
             "seeds": sorted({run.seed for run in runs}),
             "cases": len(results),
             "correct": correct,

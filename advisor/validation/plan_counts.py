@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.emulator.cluster_launch_control import RequestCounts
@@ -24,7 +24,7 @@ _RANK_0 = re.compile(r"(0x[0-9a-f]+) for rank 0")
 @dataclass(frozen=True, slots=True)
 class Promises:
     """Rows of one kernel's tables, and where they lie in it. `remote_bytes`: by row of step 3, what each CTA stores
-    into others for each of its tiles."""
+    into others for each of its tiles. `smaller`: the same of the smaller clusters, where the launch mixes two sizes."""
 
     sharing: tuple[SharingRow, ...]
     barriers: tuple[BarrierRow, ...]
@@ -32,6 +32,11 @@ class Promises:
     schedule: str
     cluster_size: int
     layout: KernelLayout
+    smaller: Promises | None = None
+
+    @property
+    def by_size(self) -> tuple[Promises, ...]:
+        return (self,) if self.smaller is None else (self, self.smaller)
 
 
 def promises(workload: Workload, c: Candidate, plan: Plan | None = None) -> Promises | None:
@@ -40,17 +45,30 @@ def promises(workload: Workload, c: Candidate, plan: Plan | None = None) -> Prom
     layout = workload.layout(c)
     if layout is None:
         return None
+    smaller = c.in_smaller_clusters if c.work.preferred_cluster is not None else None
+    small_layout = None if smaller is None else workload.layout(smaller)
     if plan is not None and plan.choices and plan.choices[0].candidate() == c:
-        return from_tables(plan, layout, c)
+        found = from_tables(plan, layout, c)
+        if smaller is None or small_layout is None:
+            return found
+        return replace(found, smaller=from_tables(plan, small_layout, smaller, "_of_smaller_clusters"))
     remote = (
         {"partial sums": c.tile[0] * c.tile[1] * 4 * (c.cluster[2] - 1) // c.cluster[2]} if c.cluster[2] > 1 else {}
     )
-    return Promises(tuple(workload.sharing(c)), tuple(workload.barriers(c)), remote, c.schedule, c.cluster_size, layout)
+    return Promises(
+        tuple(workload.sharing(c)),
+        tuple(workload.barriers(c)),
+        remote,
+        c.schedule,
+        c.unit_size,
+        layout,
+        None if smaller is None else promises(workload, smaller),
+    )
 
 
-def from_tables(plan: Plan, layout: KernelLayout, c: Candidate) -> Promises:
-    """The rows as plan.json has them."""
-    buffers = list(_rows(plan, 3, "buffers"))
+def from_tables(plan: Plan, layout: KernelLayout, c: Candidate, suffix: str = "") -> Promises:
+    """The rows as plan.json has them; `suffix` ends the names of the tables."""
+    buffers = list(_rows(plan, 3, f"buffers{suffix}"))
     loads = {each.operand for each in layout.loads}
     sharing = tuple(
         SharingRow(
@@ -75,10 +93,10 @@ def from_tables(plan: Plan, layout: KernelLayout, c: Candidate) -> Promises:
             phases=str(each["phase"]),
             failure=str(each["if_wrong"]),
         )
-        for each in _rows(plan, 5, "barriers")
+        for each in _rows(plan, 5, f"barriers{suffix}")
     )
     remote = {str(each["buffer"]): int(each["bytes"]) for each in buffers if each["buffer"] in layout.remote_rows}
-    return Promises(sharing, barriers, remote, c.schedule, c.cluster_size, layout)
+    return Promises(sharing, barriers, remote, c.schedule, c.unit_size, layout)
 
 
 def _rows(plan: Plan, step: int, name: str) -> Iterator[dict[str, Any]]:
@@ -131,9 +149,11 @@ def _mbarriers(promised: Promises, counts: Counts) -> Iterator[Finding]:
         if len(there) != row.count:
             yield mismatch(name, "mbarriers", row.count, len(there))
         found = [counts.barriers[start + each] for each in there]
-        expected = {count for each in found for count in each.expected}
-        if expected - {row.arrivals}:
-            yield mismatch(name, "arrivals of a phase", row.arrivals, _shown(expected))
+        for kind in promised.by_size:
+            planned = next(each.arrivals for each in kind.barriers if each.name == name)
+            expected = {count for each in found for size, count in each.expected if size == kind.cluster_size}
+            if expected - {planned}:
+                yield mismatch(_named(name, promised, kind), "arrivals of a phase", planned, _shown(expected))
         announced = {bytes_ for each in found for _, bytes_ in each.phases}
         if announced - {row.tx_bytes}:
             yield mismatch(name, "bytes of a phase", row.tx_bytes, _shown(announced))
@@ -155,28 +175,39 @@ def _other_barriers(promised: Promises, counts: Counts, clusters: int, tiles: in
     if met.total() != planned:
         yield mismatch(" and ".join(layout.meetings) or "cluster", "meetings of the cluster", planned, met.total())
     for name in layout.meetings:
-        if set(met) - {rows[name].arrivals}:
-            yield mismatch(name, "arrivals of a phase", rows[name].arrivals, _shown(met))
+        planned = rows[name].arrivals
+        smaller = {row.arrivals for kind in promised.by_size for row in kind.barriers if row.name == name} - {planned}
+        if set(met) - smaller - {planned}:
+            yield mismatch(name, "arrivals of a phase", planned, _shown(set(met) - smaller))
 
 
 # --- step 3 -----------------------------------------------------------------------------------------------------------
 
 
 def _loads(promised: Promises, counts: Counts) -> Iterator[Finding]:
-    rows = {each.operand: each for each in promised.sharing}
-    for place in promised.layout.loads:
+    for kind in promised.by_size:
+        yield from _loads_of(promised, kind, counts)
+
+
+def _loads_of(promised: Promises, kind: Promises, counts: Counts) -> Iterator[Finding]:
+    """Of the clusters of one size."""
+    rows = {each.operand: each for each in kind.sharing}
+    for place in kind.layout.loads:
         row, found = rows.get(place.operand), counts.loads.get(place.param)
         if row is None or found is None:
             continue
-        name = f"operand {place.operand}"
-        for rank, masks in sorted(found.masks.items()):
+        name = _named(f"operand {place.operand}", promised, kind)
+        by_rank = {rank: masks for (size, rank), masks in found.masks.items() if size == kind.cluster_size}
+        if kind is not promised:  # one kernel serves both sizes: who shares with nobody multicasts to itself
+            by_rank = {rank: {0 if mask == 1 << rank else mask for mask in masks} for rank, masks in by_rank.items()}
+        for rank, masks in sorted(by_rank.items()):
             wanted = place.masks[rank]
             if wanted is None or masks - {wanted}:
                 yield mismatch(f"{name}, rank {rank}", "as its mask", _mask(wanted), _shown(map(_mask, masks)))
         stated = _RANK_0.search(row.mask)
         first = int(stated[1], 16) if stated else 0
-        if found.masks.get(0, {first}) - {first}:
-            yield mismatch(name, "as the mask of rank 0", _mask(first), _shown(map(_mask, found.masks[0])))
+        if by_rank.get(0, {first}) - {first}:
+            yield mismatch(name, "as the mask of rank 0", _mask(first), _shown(map(_mask, by_rank[0])))
         if place.masks[0] is not None and (place.masks[0] or 1).bit_count() != row.receivers:
             yield mismatch(name, "receivers of a load", row.receivers, (place.masks[0] or 1).bit_count())
         phases = phases_by_cta(promised, counts, place.barrier)
@@ -184,7 +215,8 @@ def _loads(promised: Promises, counts: Counts) -> Iterator[Finding]:
         wrong = {
             bytes_ / phases[cluster, place.owners[rank]]
             for (cluster, rank), bytes_ in found.bytes_by_cta.items()
-            if bytes_ != each_stage * phases.get((cluster, place.owners[rank]), 0)
+            if counts.sizes[cluster] == kind.cluster_size
+            and bytes_ != each_stage * phases.get((cluster, place.owners[rank]), 0)
             and phases.get((cluster, place.owners[rank]))
         }
         if wrong:
@@ -228,6 +260,10 @@ def _requests(promised: Promises, requests: RequestCounts | None, tiles: int) ->
 
 def _shown(values: Iterable[object]) -> str:
     return " and ".join(str(each) for each in sorted(set(values), key=str))
+
+
+def _named(row: str, promised: Promises, kind: Promises) -> str:
+    return row if kind is promised else f"{row}, clusters of {kind.cluster_size}"
 
 
 def _mask(mask: int | None) -> str:

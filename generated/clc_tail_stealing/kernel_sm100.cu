@@ -5,6 +5,8 @@
 // The launch defines the macros:
 //   ADVISOR_SCHEDULE                 ADVISOR_ONE_TILE, ADVISOR_STATIC or ADVISOR_CLC
 //   ADVISOR_CLUSTER_X, _Y, _Z        CTAs of a cluster along M, along N, along slices of K
+//   ADVISOR_PREFERRED_X, _Y          where the launch prefers larger clusters: those. Each cluster then has one of the
+//                                    two sizes, and reads at run time which
 //   ADVISOR_MMA_CTAS                 CTAs of one MMA: 1, or 2 for the pairs of neighbours along x
 //   ADVISOR_SPLIT_K                  slices of K: of one cluster where it is ADVISOR_CLUSTER_Z, else clusters of their
 //                                    own, whose sums a second kernel adds up (ADVISOR_REDUCE builds that one)
@@ -22,6 +24,7 @@
 #include "ptx/barrier.cuh"
 #include "ptx/control.cuh"
 #include "ptx/elect.cuh"
+#include "ptx/special.cuh"
 #include "ptx/tcgen05.cuh"
 #include "raster.cuh"
 #include "scheduler.cuh"
@@ -71,7 +74,18 @@ __host__ __device__ constexpr u32 ceil_div(u32 value, u32 by) { return value / b
 inline constexpr u32 kClusterX = ADVISOR_CLUSTER_X;
 inline constexpr u32 kClusterY = ADVISOR_CLUSTER_Y;
 inline constexpr u32 kClusterZ = ADVISOR_CLUSTER_Z;
-inline constexpr u32 kClusterSize = kClusterX * kClusterY * kClusterZ;
+// What a tile of a cluster is made for: the preferred cluster where there is one. Clusters of the other size are then a
+// part of such a tile's CTAs each, and together do what one preferred cluster does.
+#if defined(ADVISOR_PREFERRED_X)
+inline constexpr bool kMixed = true;
+inline constexpr u32 kUnitX = ADVISOR_PREFERRED_X;
+inline constexpr u32 kUnitY = ADVISOR_PREFERRED_Y;
+#else
+inline constexpr bool kMixed = false;
+inline constexpr u32 kUnitX = kClusterX;
+inline constexpr u32 kUnitY = kClusterY;
+#endif
+inline constexpr u32 kUnitSize = kUnitX * kUnitY * kClusterZ;
 inline constexpr u32 kMmaCtas = ADVISOR_MMA_CTAS;
 inline constexpr bool kPair = kMmaCtas == 2;
 inline constexpr u32 kStages = ADVISOR_STAGES;
@@ -80,23 +94,26 @@ inline constexpr bool kSlicesInScratch = kSplitK > 1 && !kSlicesInCluster;
 inline constexpr bool kClc = ADVISOR_SCHEDULE == ADVISOR_CLC;
 static_assert(!kSlicesInCluster || kClusterZ == kSplitK, "the slices of a tile are the CTAs of a cluster along z");
 static_assert(kClusterX % kMmaCtas == 0, "a pair is two neighbours along x");
+static_assert(kUnitX % kClusterX == 0 && kUnitY % kClusterY == 0, "smaller clusters make up a preferred one");
+static_assert(!kMixed || kClusterZ == 1, "slices that are summed in the cluster need clusters of one size");
+static_assert(!kMixed || !kClc, "a response does not say of which size the cluster was that it took over");
 
 // An M tile of A serves the CTAs along y, an N tile of B those along x. Each CTA of a pair holds one half of the tile
 // of B, so a half serves every second CTA along x. As many of them as there are slices of 8 lines load one each and
-// send it to each other. Each of such a group loads something, so an MMA that goes on has waited for all of them.
+// send it to each other. Each of such a group loads something, so an MMA that goes on has waited for all of them. In
+// the smaller clusters of a mixed launch fewer CTAs share a tile: each loads several of the same slices.
 inline constexpr u32 kLinesA = Tcgen05Lines<A, kTileM, true>;
 inline constexpr u32 kLinesB = Tcgen05Lines<B, kTileN / kMmaCtas, true>;
-inline constexpr u32 kSharersA = greatest_common_divisor(kLinesA / 8, kClusterY);
-inline constexpr u32 kSharersB = greatest_common_divisor(kLinesB / 8, kClusterX / kMmaCtas);
+inline constexpr u32 kSharersA = greatest_common_divisor(kLinesA / 8, kUnitY);
+inline constexpr u32 kSharersB = greatest_common_divisor(kLinesB / 8, kUnitX / kMmaCtas);
+inline constexpr u32 kFewerSharersA = greatest_common_divisor(kLinesA / 8, kClusterY);
+inline constexpr u32 kFewerSharersB = greatest_common_divisor(kLinesB / 8, kClusterX / kMmaCtas);
 using TileA = Tcgen05Operand<A, kTileM, true, kSharersA, kMmaCtas>;
 using TileB = Tcgen05Operand<B, kTileN / kMmaCtas, true, kSharersB, kMmaCtas>;
 inline constexpr u32 kStageBytes = kMmaCtas * (TileA::kBytes + TileB::kBytes);  // on one barrier: both CTAs' of a pair
 using Mma = ptx::tcgen05_mma<Tcgen05Type<A>::Kind, kMmaCtas>;
 inline constexpr u32 kInstruction =
     instruction_descriptor<A, B, kTileM * kMmaCtas, kTileN, TileA::kMnMajor, TileB::kMnMajor>();
-
-// A stage is free when the MMAs of every pair (or CTA) that this CTA's loads reach have read it.
-inline constexpr u32 kEmptyArrivals = kSharersA + kSharersB - 1;
 
 // Where the accumulator of a CTA lies in tensor memory:
 //   128 rows            a lane for each row, a column for each column
@@ -134,7 +151,7 @@ inline constexpr u32 kLoadCWarp = 3;
 inline constexpr u32 kFirstEpilogueWarp = 4;
 inline constexpr bool kLoadsC = false && !kSlicesInScratch;
 inline constexpr u32 kResponses = 3;
-inline constexpr u32 kResponseReaders = (kEpilogueWarps + 3 + kLoadsC) * kClusterSize;
+inline constexpr u32 kResponseReaders = (kEpilogueWarps + 3 + kLoadsC) * kUnitSize;
 static_assert(kThreads == 32 * (kFirstEpilogueWarp + kEpilogueWarps), "a warp for each role");
 
 // Dynamic shared memory, offsets in bytes.
@@ -158,16 +175,26 @@ struct Smem {
 
 extern __shared__ __align__(1024) unsigned char dynamic_smem[];
 
-// Which CTA of its cluster this one is. The launch lays clusters along x alone: y and z of the grid are the cluster's.
+// Which CTA of its cluster this one is, and of the CTAs of the cluster's tile, who are more where a smaller cluster does
+// a part of it. The launch lays clusters along x alone: y and z of the grid are those of the tile's CTAs.
 struct Place {
-    u32 x = blockIdx.x % kClusterX;
-    u32 y = blockIdx.y;
+    bool whole = !kMixed || ptx::cluster_nctarank() == kUnitSize;
+    u32 extent_x = whole ? kUnitX : kClusterX;
+    u32 extent_y = whole ? kUnitY : kClusterY;
+    u32 sharers_a = whole ? kSharersA : kFewerSharersA;
+    u32 sharers_b = whole ? kSharersB : kFewerSharersB;
+    // In the cluster. Clusters of either size begin at multiples of it, so this is %cluster_ctaid.
+    u32 x = blockIdx.x % extent_x;
+    u32 y = kMixed ? blockIdx.y % extent_y : blockIdx.y;
     u32 z = blockIdx.z;
-    u32 cluster = blockIdx.x / kClusterX;
-    u32 clusters = gridDim.x / kClusterX;
+    // In the tile; which tile, and how many there are at a time. Never from %clusterid: each size counts its own.
+    u32 tile_x = blockIdx.x % kUnitX;
+    u32 tile_y = blockIdx.y;
+    u32 cluster = blockIdx.x / kUnitX;
+    u32 clusters = gridDim.x / kUnitX;
 
-    __device__ __forceinline__ static u32 rank_of(u32 x, u32 y, u32 z) {
-        return x + y * kClusterX + z * kClusterX * kClusterY;
+    __device__ __forceinline__ u32 rank_of(u32 x, u32 y, u32 z) const {
+        return x + y * extent_x + z * extent_x * extent_y;
     }
     __device__ __forceinline__ u32 rank() const { return rank_of(x, y, z); }
     // The CTA that issues the MMAs of this one: itself, or the even one of its pair.
@@ -175,22 +202,26 @@ struct Place {
     __device__ __forceinline__ u32 leader() const { return rank_of(leader_x(), y, z); }
     __device__ __forceinline__ bool leads() const { return x == leader_x(); }
     // Which slice of A and of B this CTA loads, and where its groups begin.
-    __device__ __forceinline__ u32 share_a() const { return y % kSharersA; }
-    __device__ __forceinline__ u32 share_b() const { return x / kMmaCtas % kSharersB; }
+    __device__ __forceinline__ u32 share_a() const { return y % sharers_a; }
+    __device__ __forceinline__ u32 share_b() const { return x / kMmaCtas % sharers_b; }
     __device__ __forceinline__ u32 first_y() const { return y - share_a(); }
     __device__ __forceinline__ u32 first_x() const { return leader_x() - share_b() * kMmaCtas; }
+    // A stage is free when the MMAs of every pair (or CTA) that this CTA's loads reach have read it.
+    __device__ __forceinline__ u32 empty_arrivals() const { return sharers_a + sharers_b - 1; }
     // The CTAs with this one's tile of A, that is along y; and those with its tile of B, or its half of one, along x.
     __device__ __forceinline__ u16 receivers_a() const {
         u32 mask = 0;
 #pragma unroll
-        for (u32 each = 0; each < kSharersA; ++each) mask |= 1u << rank_of(x, first_y() + each, z);
+        for (u32 each = 0; each < kSharersA; ++each) {
+            if (each < sharers_a) mask |= 1u << rank_of(x, first_y() + each, z);
+        }
         return mask;
     }
     __device__ __forceinline__ u16 receivers_b() const {
         u32 mask = 0;
 #pragma unroll
         for (u32 each = 0; each < kSharersB; ++each) {
-            mask |= 1u << rank_of(first_x() + each * kMmaCtas + x % kMmaCtas, y, z);
+            if (each < sharers_b) mask |= 1u << rank_of(first_x() + each * kMmaCtas + x % kMmaCtas, y, z);
         }
         return mask;
     }
@@ -199,9 +230,13 @@ struct Place {
         constexpr u32 kOne = (1u << kMmaCtas) - 1;  // one CTA, or both of a pair
         u32 mask = 0;
 #pragma unroll
-        for (u32 each = 0; each < kSharersB; ++each) mask |= kOne << rank_of(first_x() + each * kMmaCtas, y, z);
+        for (u32 each = 0; each < kSharersB; ++each) {
+            if (each < sharers_b) mask |= kOne << rank_of(first_x() + each * kMmaCtas, y, z);
+        }
 #pragma unroll
-        for (u32 each = 0; each < kSharersA; ++each) mask |= kOne << rank_of(leader_x(), first_y() + each, z);
+        for (u32 each = 0; each < kSharersA; ++each) {
+            if (each < sharers_a) mask |= kOne << rank_of(leader_x(), first_y() + each, z);
+        }
         return mask;
     }
     __device__ __forceinline__ u16 pair() const { return ((1u << kMmaCtas) - 1) << leader(); }
@@ -221,12 +256,25 @@ using ClusterRaster = Raster<ADVISOR_RASTER_ALONG_M, ADVISOR_RASTER_GROUP, kSlic
 __device__ __forceinline__ CtaTile cta_tile(const ClusterRaster& raster, const Place& place, u32 k_blocks, u32 index) {
     const ClusterTile tile = raster.tile(index);
     const u32 slice = kSlicesInCluster ? place.z : tile.slice;
-    return {(tile.m * kClusterX + place.x) * kTileM, (tile.n * kClusterY + place.y) * kTileN, tile.batch, slice,
+    return {(tile.m * kUnitX + place.tile_x) * kTileM, (tile.n * kUnitY + place.tile_y) * kTileN, tile.batch, slice,
             slice_of<kSplitK>(k_blocks, slice)};
 }
 
+// This CTA's slices of a tile of an operand: one, or every `sharers`-th where fewer share it than there are slices.
+template <typename Tile>
+__device__ __forceinline__ void fetch_share(const TensorMap* map, u32 stage, u32 barrier, u32 share, u32 sharers,
+                                            u16 mask, u32 row, u32 k, u32 batch) {
+    if constexpr (kMixed) {
+        for (u32 slice = share; slice < Tile::kSlices; slice += sharers) {
+            Tile::fetch(map, stage, barrier, slice, mask, row, k, batch);
+        }
+    } else {
+        Tile::fetch(map, stage, barrier, share, mask, row, k, batch);
+    }
+}
+
 __device__ __forceinline__ void cluster_barrier() {
-    if constexpr (kClusterSize > 1) {
+    if constexpr (kUnitSize > 1) {
         ptx::barrier_cluster_arrive_release();
         ptx::barrier_cluster_wait_acquire();
     }
@@ -269,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const u32 warp = threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
     const Place place;
-    const ClusterRaster raster = {ceil_div(m, kTileM * kClusterX), ceil_div(n, kTileN * kClusterY), batch};
+    const ClusterRaster raster = {ceil_div(m, kTileM * kUnitX), ceil_div(n, kTileN * kUnitY), batch};
     const u32 k_blocks = ceil_div(k, kTileK);
 
     if (warp == kLoadWarp && ptx::elect_sync()) {
@@ -280,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #endif
         for (u32 stage = 0; stage < kStages; ++stage) {
             ptx::mbarrier_init(smem + Smem::kFull + 8 * stage, 1);
-            ptx::mbarrier_init(smem + Smem::kEmpty + 8 * stage, kEmptyArrivals);
+            ptx::mbarrier_init(smem + Smem::kEmpty + 8 * stage, place.empty_arrivals());
         }
         for (u32 each = 0; each < kAccumulators; ++each) {
             ptx::mbarrier_init(smem + Smem::kAccumulatorFull + 8 * each, 1);
@@ -320,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #else
     const ClcPlace clc = {smem + Smem::kResponse, smem + Smem::kClcFull, smem + Smem::kClcEmpty,
                           smem + Smem::kClcThrottle};
-    ClcScheduler<kResponses, kClusterX, kClusterSize> scheduler(place.cluster, raster.total(), place.x, clc);
+    ClcScheduler<kResponses, kClusterX, kUnitSize> scheduler(place.cluster, raster.total(), place.x, clc);
 #endif
 
     if (warp == kMmaWarp) {
@@ -347,7 +395,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                         }
                         // When these MMAs are done, the stage is free, in every CTA that loads into it.
                         const u32 empty = smem + Smem::kEmpty + 8 * ring.stage;
-                        if constexpr (kClusterSize == 1) {
+                        if constexpr (kUnitSize == 1) {
                             ptx::tcgen05_commit<kMmaCtas>(empty);
                         } else {
                             ptx::tcgen05_commit_multicast<kMmaCtas>(empty, senders);
@@ -384,11 +432,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     wait(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);
                     const u32 full = fulls + 8 * ring.stage;
                     if (place.leads()) ptx::mbarrier_arrive_expect_tx(smem + Smem::kFull + 8 * ring.stage, kStageBytes);
-                    TileA::fetch(&map_a, smem + Smem::kA + ring.stage * TileA::kBytes, full, place.share_a(),
-                                 receivers_a, tile.row, block * kTileK, tile.batch);
-                    TileB::fetch(&map_b, smem + Smem::kB + ring.stage * TileB::kBytes, full, place.share_b(),
-                                 receivers_b, tile.column + place.x % kMmaCtas * (kTileN / kMmaCtas), block * kTileK,
-                                 tile.batch);
+                    fetch_share<TileA>(&map_a, smem + Smem::kA + ring.stage * TileA::kBytes, full, place.share_a(),
+                                       place.sharers_a, receivers_a, tile.row, block * kTileK, tile.batch);
+                    fetch_share<TileB>(&map_b, smem + Smem::kB + ring.stage * TileB::kBytes, full, place.share_b(),
+                                       place.sharers_b, receivers_b,
+                                       tile.column + place.x % kMmaCtas * (kTileN / kMmaCtas), block * kTileK,
+                                       tile.batch);
                     ring.advance();
                 }
             }
@@ -475,7 +524,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     float values[kFragments][kValues];
                     take(values, chunk);
                     if (chunk + 1 == kChunks) release();
-                    const u32 owner = Place::rank_of(place.x, place.y, chunk % kClusterZ);
+                    const u32 owner = place.rank_of(place.x, place.y, chunk % kClusterZ);
 #pragma unroll
                     for (u32 i = 0; i < kFragments; ++i) {
                         send_partials<kClusterZ>(values[i], ptx::mapa_shared_cluster(partials, owner),

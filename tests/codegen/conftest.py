@@ -44,10 +44,15 @@ def sm90_candidate(p: GemmProblem, **changes: Any) -> Candidate:
 
 def sm100_candidate(p: GemmProblem, **changes: Any) -> Candidate:
     """A pair of 128 x 128 tiles with Cluster Launch Control, unless said otherwise."""
-    x, y, _ = changes.get("cluster", (2, 1, 1))
+    preferred = changes.pop("preferred_cluster", None)
+    x, y, _ = preferred or changes.get("cluster", (2, 1, 1))
     tile_m, tile_n = changes.pop("tile", (128, 128))
     work = GemmWork(
-        mma_ctas=changes.pop("mma_ctas", 2), multicast_a=y, multicast_b=x, split_k=changes.pop("split_k", 1)
+        mma_ctas=changes.pop("mma_ctas", 2),
+        multicast_a=y,
+        multicast_b=x,
+        split_k=changes.pop("split_k", 1),
+        preferred_cluster=preferred,
     )
     fields: dict[str, Any] = {
         "family": "sm100",
@@ -103,6 +108,7 @@ def _choice(p: GemmProblem, c: Candidate) -> Choice:
                 "split_k": c.work.split_k,
                 "swap_ab": c.work.swap_ab,
                 "raster": {"order": c.work.raster.order, "group": c.work.raster.group},
+                "preferred_cluster": c.work.preferred_cluster,
             },
             "residency": {
                 "derived": {},

@@ -26,6 +26,7 @@ class Launched:
     smem: int
     stream: int
     cluster: tuple[int, int, int] | None
+    preferred: tuple[int, int, int] | None
     parameters: int  # address of the array of addresses
 
     def bytes_of(self, index: int, size: int) -> bytes:
@@ -121,6 +122,11 @@ class FakeDriver:
             for each in config.attrs
             if each.id == real.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         ]
+        preferred = [
+            (each.value.preferredClusterDim.x, each.value.preferredClusterDim.y, each.value.preferredClusterDim.z)
+            for each in config.attrs
+            if each.id == real.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
+        ]
         self.launched.append(
             Launched(
                 function,
@@ -129,6 +135,7 @@ class FakeDriver:
                 config.sharedMemBytes,
                 int(config.hStream),
                 clusters[0] if clusters else None,
+                preferred[0] if preferred else None,
                 parameters,
             )
         )

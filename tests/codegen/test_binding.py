@@ -222,6 +222,26 @@ def test_a_blackwell_bundle_runs_the_best_rung_of_each_gpu(
     assert bound.driver.launched[0].function == f"{image}.cubin"
 
 
+def test_a_preferred_cluster_goes_with_the_launch_and_not_with_the_query(bind: Callable[..., Bound]) -> None:
+    attributes = {**fake.H200, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 10}
+    asked: list[list[Any]] = []
+
+    class Asked(FakeDriver):
+        def cuOccupancyMaxActiveClusters(self, function: str, config: Any) -> Any:
+            asked.append([each.id.name for each in config.attrs])
+            return super().cuOccupancyMaxActiveClusters(function, config)
+
+    mixed = {"family": "sm100", "schedule": "static", "preferred_cluster": (4, 2, 1)}
+    bound = bind([mixed], Asked(attributes=attributes))
+    bound.module.run(*_abd(1024, 512, 64))
+    (launched,) = bound.driver.launched
+    assert launched.function == "sm100_static_2x1x1_or_4x2x1.sm_100a.cubin"
+    assert (launched.cluster, launched.preferred) == ((2, 1, 1), (4, 2, 1))
+    assert launched.grid == (2 * 2 * 4, 2, 1)  # tiles of 512 x 256, a whole preferred cluster for each
+    assert asked
+    assert {name for names in asked for name in names} == {"CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION"}
+
+
 def test_a_gpu_without_any_image_is_told_so(bind: Callable[..., Bound]) -> None:
     attributes = {**fake.H200, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 7}
     bound = bind(TICKET, FakeDriver(attributes=attributes))

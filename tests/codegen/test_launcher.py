@@ -48,6 +48,7 @@ PROBLEMS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "sixteen": ([{"cluster": (4, 4, 1), "schedule": "static"}], {"dtype": "e4m3", "scale": {"a": "tensor"}}),
     "slices": ([{"cluster": (1, 1, 4), "split_k": 4, "swap_ab": True}], {"dtype": "tf32", "launch": {"pdl": True}}),
     "pairs": ([{"family": "sm100"}], {"epilogue": {"beta": 0.5}}),
+    "two sizes": ([{"family": "sm100", "schedule": "static", "preferred_cluster": (4, 2, 1)}], {}),
     "budget": ([{"schedule": "static"}], {"constraints": {"sm_budget": 40}, "d": {"major": "m"}}),
 }
 
@@ -191,7 +192,9 @@ def _expected(launch: Launch, arguments: dict[str, int], facts: Facts, portable:
         ]
         numbers = (*each.grid_blocks, *each.block, *each.cluster, each.dynamic_smem_bytes)
         text = f"launch {kernel_id}.{target}.cubin {' '.join(str(value) for value in numbers)} 7 "
-        lines.append(text + " ".join(_bytes(param, offsets).hex() for param in each.params))
+        preferred = each.attributes.preferred_cluster
+        end = f" preferred {' '.join(map(str, preferred))}" if preferred else ""
+        lines.append(text + " ".join(_bytes(param, offsets).hex() for param in each.params) + end)
     return [*lines, "status 0 "]
 
 
@@ -323,6 +326,18 @@ def test_the_ladder_of_a_blackwell_bundle(make: Make, tmp_path: Path) -> None:
     )
     rungs = [line.split()[1] for line in program.run(body) if line.startswith("rung")]
     assert rungs == [wanted for _, wanted in steps]
+
+
+def test_a_mix_of_two_cluster_sizes_is_a_rung_above_the_smaller_alone(make: Make, tmp_path: Path) -> None:
+    mixed = {"family": "sm100", "schedule": "static", "preferred_cluster": (4, 1, 1)}
+    launch = render_bundle(*make([mixed])).launch
+    ids = [kernel.id for kernel in launch.kernels]
+    assert ids[:3] == ["sm100_static_2x1x1_or_4x1x1", "sm100_static_2x1x1", "sm100_one_tile"]
+    assert [kernel.attributes.preferred_cluster for kernel in launch.kernels[:3]] == [(4, 1, 1), None, None]
+    assert pick_rung(launch, {}, _facts(launch)) == ids[0]
+    assert pick_rung(launch, {}, _facts(launch, loadable=frozenset(ids[1:]))) == ids[1]
+    grid = resolve(launch, ids[0], {"m": 8192, "n": 8192, "ldd": 8192}, _facts(launch)).grid_blocks
+    assert grid == (132, 1, 1)  # 66 clusters of 2, as whole units of 4
 
 
 def test_what_is_wrong_is_a_status_and_a_message(make: Make, tmp_path: Path) -> None:

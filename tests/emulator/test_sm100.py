@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.emulator import Outcome, load_program, run
+from advisor.emulator import KernelFault, Outcome, load_program, run
+from advisor.emulator.policy import CLUSTER_MIXES
 from advisor.emulator.world import cut_profile
 from advisor.kinds.gemm import numerics, sm100
 from advisor.machine.profile_file import load_profile
@@ -31,7 +32,8 @@ def candidate(
     stages: int = 2,
     **work: Any,
 ) -> Candidate:
-    plain = GemmWork(mma_ctas=mma_ctas, multicast_a=cluster[1], multicast_b=cluster[0], **work)
+    x, y, _ = work.get("preferred_cluster") or cluster
+    plain = GemmWork(mma_ctas=mma_ctas, multicast_a=y, multicast_b=x, **work)
     c = Candidate("sm100", cluster, schedule, (*tile, sm100.tile_k(p)), stages, sm100.THREADS, plain)
     assert sm100.violations(p, c) == []
     return c
@@ -123,6 +125,78 @@ def test_a_small_tile_in_a_wide_cluster_is_paced_by_whoever_sends_it() -> None:
     """An MMA may run a pass ahead of CTAs whose loads it does not wait for: it must not arrive on their barriers."""
     p = problem(500, 40, 384)
     check(p, candidate(p, (64, 16), (4, 1, 1), "static", 2, 3), async_policy="adversarial", seed=5)
+
+
+# --- two cluster sizes in one launch -----------------------------------------------------------------------------
+
+MIXES: dict[str, dict[str, Any]] = {
+    "four in a row": {"cluster": (2, 1, 1), "preferred_cluster": (4, 1, 1), "schedule": "static"},
+    "two by two": {"cluster": (2, 1, 1), "preferred_cluster": (2, 2, 1), "schedule": "one_tile"},
+    "four by two": {"cluster": (2, 1, 1), "preferred_cluster": (4, 2, 1), "schedule": "static"},
+    "four by two of two by two": {"cluster": (2, 2, 1), "preferred_cluster": (4, 2, 1), "schedule": "one_tile"},
+}
+
+
+@pytest.mark.parametrize("mix", CLUSTER_MIXES)
+@pytest.mark.parametrize(
+    "name", [*list(MIXES)[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in list(MIXES)[2:])]
+)
+def test_any_mix_of_two_cluster_sizes_writes_every_tile_once(name: str, mix: str) -> None:
+    p = problem(600, 136, 384)
+    c = candidate(p, (64, 32), stages=3, mma_ctas=2, **MIXES[name])
+    gemm = Gemm(p, c, "sm_100a")
+    device = cut_profile(load_profile("b200"), c.unit_size)
+    outcome = gemm.check(
+        case_of(p), async_policy="adversarial", seed=3, cluster_mix=mix, profile=device, count_writes=("D",)
+    )
+    assert outcome.warnings == ()
+    assert (outcome.writes["D"].reshape(p.m, p.d.ld, 2)[:, : p.n] == 1).all()
+    only = {"preferred": {c.unit_size}, "smaller": {c.cluster_size}}
+    assert set(outcome.counts.sizes.values()) == only.get(mix, {c.unit_size, c.cluster_size})
+
+
+def test_single_ctas_mix_too_and_mn_major_operands_are_cut_into_the_same_slices() -> None:
+    p = problem(320, 136, 200, a={"major": "m"}, b={"major": "n"}, epilogue={"beta": 0.5})
+    c = candidate(p, (64, 64), (1, 2, 1), "static", 1, preferred_cluster=(2, 4, 1))
+    check(p, c, async_policy="adversarial", profile=cut_profile(load_profile("b200"), 8))
+
+
+def test_a_mix_gives_the_bits_of_one_size() -> None:
+    p = problem(300, 136, 200)
+    plain = Gemm(p, candidate(p, (64, 64), (2, 1, 1), "static", 2), "sm_100a").check(case_of(p))
+    mixed = Gemm(p, candidate(p, (64, 64), (2, 1, 1), "static", 2, preferred_cluster=(4, 1, 1)), "sm_100a")
+    found = mixed.check(case_of(p), profile=cut_profile(load_profile("b200"), 4))
+    assert np.array_equal(plain.buffers["D"], found.buffers["D"])
+
+
+def test_a_mix_over_scratch_slices_and_behind_another_launch() -> None:
+    p = problem(300, 136, 384, launch={"pdl": True})
+    c = candidate(p, (64, 64), (2, 1, 1), "static", 2, split_k=2, preferred_cluster=(4, 1, 1))
+    case = case_of(p)
+    inputs = numerics.inputs(p, case)
+    outcome: Outcome | None = None
+    for spec in sm100.kernels(p, c):
+        launch = resolved(p, spec, case, "sm_100a")
+        program = load_program(ptx_of(spec, "sm_100a"), spec.kernel.entry)
+        given = {name: each for name, each in inputs.items() if name in launch.buffers and name != "D"}
+        device = cut_profile(load_profile("b200"), 4)
+        outcome = run(program, launch, inputs=given, after=outcome, profile=device, cluster_mix="random", seed=1)
+    assert outcome is not None
+    wanted, allowed = numerics.reference(p, case, inputs)["D"], numerics.bound(p, case, inputs, "sm100")["D"]
+    found = outcome.typed("D").astype(np.float64).reshape(wanted.shape)
+    inside = ~np.isnan(wanted)
+    assert (np.abs(found - wanted)[inside] <= allowed[inside]).all()
+
+
+def test_a_request_for_work_in_a_mixed_launch_is_named(stealing: dict[int, Gemm]) -> None:
+    gemm = stealing[2]
+    case = case_of(gemm.problem)
+    launch = gemm.launch(case)
+    attributes = launch.attributes.model_copy(update={"preferred_cluster": (4, 1, 1)})
+    grid = (launch.grid_blocks[0] // 4 * 4, 1, 1)
+    with pytest.raises(KernelFault) as caught:
+        gemm.run(case, numerics.inputs(gemm.problem, case), shape={"attributes": attributes, "grid_blocks": grid})
+    assert caught.value.code == "EMU_CLC_MIXED_CLUSTERS"
 
 
 # --- Cluster Launch Control --------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ KERNEL = "kernel"  # the rendered source, beside the headers by their names
 
 PAIR = (("cluster", (2, 1, 1)), ("mma_ctas", 2), ("schedule", "clc"))
 CTAS = (("cluster", (2, 1, 1)), ("schedule", "clc"))
+MIX = (("cluster", (2, 1, 1)), ("mma_ctas", 2), ("schedule", "static"), ("preferred_cluster", (4, 1, 1)))
+TALL = (("cluster", (2, 1, 1)), ("mma_ctas", 2), ("schedule", "static"), ("preferred_cluster", (2, 2, 1)))
 SLICES = (("cluster", (1, 1, 2)), ("split_k", 2), ("schedule", "static"))
 
 
@@ -46,8 +48,8 @@ FAULTS = {
     ),
     "one reading warp is not counted": Fault(
         KERNEL,
-        "(kEpilogueWarps + 3 + kLoadsC) * kClusterSize;",
-        "(kEpilogueWarps + 3 + kLoadsC) * kClusterSize - 1;",
+        "(kEpilogueWarps + 3 + kLoadsC) * kUnitSize;",
+        "(kEpilogueWarps + 3 + kLoadsC) * kUnitSize - 1;",
         ("EMU_BARRIER_UNOBSERVED", "EMU_CLC_SLOT_IN_USE"),
     ),
     "a response is read before it has landed": Fault(
@@ -124,6 +126,43 @@ FAULTS = {
         ("EMU_DATA_RACE",),
         SLICES,
     ),
+    "the cluster size is taken for the preferred one": Fault(
+        KERNEL, "!kMixed || ptx::cluster_nctarank() == kUnitSize", "true", ("EMU_NO_SUCH_PEER",), MIX
+    ),
+    "masks are those of a preferred cluster": Fault(
+        KERNEL,
+        "u32 sharers_b = whole ? kSharersB : kFewerSharersB;",
+        "u32 sharers_b = kSharersB;",
+        ("EMU_NO_SUCH_PEER",),
+        MIX,
+    ),
+    "commits go to the CTAs of a preferred cluster": Fault(
+        KERNEL,
+        "            if (each < sharers_a) mask |= kOne << rank_of",
+        "            mask |= kOne << rank_of",
+        ("EMU_NO_SUCH_PEER",),
+        TALL,
+    ),
+    "arrivals are those of a preferred cluster": Fault(
+        KERNEL, "return sharers_a + sharers_b - 1;", "return kSharersA + kSharersB - 1;", ("EMU_DEADLOCK",), MIX
+    ),
+    "arrivals are those of a smaller cluster": Fault(
+        KERNEL,
+        "return sharers_a + sharers_b - 1;",
+        "return kFewerSharersA + kFewerSharersB - 1;",
+        ("EMU_BARRIER_OVERRUN", "EMU_DATA_RACE", "EMU_BARRIER_OVERWRITTEN"),
+        MIX,
+    ),
+    "a CTA of a smaller cluster loads one slice": Fault(
+        KERNEL, "slice += sharers) {", "slice += Tile::kSlices) {", ("EMU_DEADLOCK",), MIX
+    ),
+    "peers are addressed as in a preferred cluster": Fault(
+        KERNEL,
+        "u32 x = blockIdx.x % extent_x;",
+        "u32 x = blockIdx.x % kUnitX;",
+        ("EMU_NO_SUCH_PEER", "EMU_BARRIER_OTHER_CTA"),
+        MIX,
+    ),
 }
 
 
@@ -150,7 +189,11 @@ def run_with(fault: Fault, *, seeded: bool, policy: str = "random") -> None:
     launch = resolved(p, spec, case, "sm_100a")
     given = {name: each for name, each in numerics.inputs(p, case).items() if name in launch.buffers and name != "D"}
     program = load_program(faulty(spec, fault if seeded else None), spec.kernel.entry)
-    device = replace(load_profile("b200"), sms=c.cluster_size, sm_groups=(c.cluster_size,))  # one cluster walks all
+    if c.work.preferred_cluster is None:
+        device = replace(load_profile("b200"), sms=c.cluster_size, sm_groups=(c.cluster_size,))  # one cluster walks all
+    else:
+        device = replace(load_profile("b200"), sms=6, sm_groups=(4, 2))  # one of either size
+        launch = launch.model_copy(update={"grid_blocks": (2 * c.unit[0], c.unit[1], 1)})
     run(program, launch, inputs=given, async_policy=policy, profile=device)
 
 
@@ -162,6 +205,6 @@ def test_a_piece_of_the_protocol_that_is_missing_is_named(name: str, policy: str
     assert caught.value.code in FAULTS[name].codes, str(caught.value)
 
 
-@pytest.mark.parametrize("how", [PAIR, CTAS, SLICES])
+@pytest.mark.parametrize("how", [PAIR, CTAS, SLICES, MIX, TALL])
 def test_the_kernels_that_are_edited_have_no_fault_themselves(how: tuple[tuple[str, Any], ...]) -> None:
     run_with(next(fault for fault in FAULTS.values() if fault.how == how), seeded=False)

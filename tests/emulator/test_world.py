@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advisor.emulator.policy import ClusterMix
 from advisor.emulator.report import KernelFault, Reporter, Who
 from advisor.emulator.world import LaunchShape, World, check_launch, cut_profile, sectors, warn_uncoalesced
 from advisor.errors import InputError
@@ -54,6 +55,97 @@ def test_each_cluster_is_started_or_taken_once() -> None:
         seen.append(number)
     assert seen == list(range(20))
     assert world.taken == 20 - world.started
+
+
+B200 = load_profile("b200")
+
+
+def mixed(units: int, preferred: int = 4, **more: object) -> LaunchShape:
+    """A grid of `units` preferred clusters along x, beside clusters of 2."""
+    return replace(shape(units * preferred // 2, 2), preferred=(preferred, 1, 1), **more)  # type: ignore[arg-type]
+
+
+def test_a_mix_fills_the_sms_that_preferred_clusters_cannot_reach() -> None:
+    begun = World(B200, mixed(37)).start()
+    assert [each.size for each in begun] == [4] * 33 + [2] * 8
+    assert len({smid for each in begun for smid in each.smids}) == B200.sms
+
+
+@pytest.mark.parametrize(
+    ("policy", "sizes"), [("preferred", {4}), ("smaller", {2}), ("random", {2, 4}), ("fill", {2, 4})]
+)
+def test_each_cta_of_a_mix_starts_once(policy: str, sizes: set[int]) -> None:
+    world = World(cut_profile(B200, 4), mixed(20), mix=ClusterMix(policy, 3))
+    seen, found = [], set()
+    while world.pending:
+        begun = world.start()
+        assert begun
+        for each in begun:
+            x, _, _ = each.first_ctaid
+            assert x % each.size == 0
+            assert each.number == x // 4
+            seen += range(x, x + each.size)
+            found.add(each.size)
+        for each in begun:
+            for rank in range(each.size):
+                world.exit_cta(each.serial, rank)
+    assert sorted(seen) == list(range(80))
+    assert found == sizes
+
+
+@pytest.mark.parametrize("preferred", [4, 8, 16])
+def test_the_cut_of_a_mix_holds_both_sizes_at_once(preferred: int) -> None:
+    device = cut_profile(B200, preferred, mixed=True)
+    units = sum(device.sm_groups) // preferred
+    begun = World(device, mixed(units, preferred, nonportable=True)).start()
+    assert {each.size for each in begun} == {preferred, 2}
+    assert sum(each.size for each in begun) == units * preferred
+
+
+def test_a_coin_is_tossed_for_each_preferred_cluster_and_not_for_where_it_waits() -> None:
+    starts = []
+    for busy in (0, 2):
+        world = World(cut_profile(B200, 4), mixed(12), busy_sms=busy, mix=ClusterMix("random", 5))
+        begun = []
+        while world.pending:
+            fresh = world.start()
+            begun += fresh
+            for each in fresh:
+                for rank in range(each.size):
+                    world.exit_cta(each.serial, rank)
+        starts.append({each.number: each.size for each in begun})
+    assert starts[0] == starts[1]
+
+
+def test_an_unknown_mix_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        ClusterMix("most")
+    assert caught.value.code == "EMU_POLICY"
+
+
+@pytest.mark.parametrize(
+    ("word", "profile", "launch"),
+    [
+        ("no multiple of the cluster (8, 1, 1)", B200, replace(mixed(3), preferred=(8, 1, 1))),
+        ("multiple of the cluster (2, 1, 1)", B200, replace(mixed(6), preferred=(3, 1, 1))),
+        ("its equal in z", B200, LaunchShape((8, 1, 2), (32, 1, 1), (2, 1, 1), preferred=(4, 1, 2))),
+        ("begin with compute capability 10.0", H200, mixed(3)),
+        ("a cluster of 16 CTAs", B200, mixed(3, 16)),
+    ],
+)
+def test_preferred_clusters_that_the_hardware_would_refuse(word: str, profile: object, launch: LaunchShape) -> None:
+    with pytest.raises(InputError, match=r"the hardware refuses") as caught:
+        check_launch(profile, launch)  # type: ignore[arg-type]
+    assert word in str(caught.value)
+
+
+def test_a_rank_of_the_larger_cluster_is_no_peer_in_a_smaller_one() -> None:
+    world = World(B200, mixed(37), reporter=Reporter())
+    begun = world.start()
+    world.check_peer(Who(begun[0].serial, 0, 0), 3, True, 0)
+    with pytest.raises(KernelFault) as caught:
+        world.check_peer(Who(begun[-1].serial, 0, 0), 3, True, 0)
+    assert caught.value.code == "EMU_NO_SUCH_PEER"
 
 
 def test_the_first_cta_of_a_cluster_of_a_grid_of_three_dimensions() -> None:

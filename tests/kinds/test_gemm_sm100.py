@@ -30,7 +30,8 @@ def candidate(
     mma_ctas: int = 2,
     **work: Any,
 ) -> Candidate:
-    plain = GemmWork(mma_ctas=mma_ctas, multicast_a=cluster[1], multicast_b=cluster[0], **work)
+    x, y, _ = work.get("preferred_cluster") or cluster
+    plain = GemmWork(mma_ctas=mma_ctas, multicast_a=y, multicast_b=x, **work)
     c = Candidate("sm100", cluster, schedule, (*tile, sm100.tile_k(p)), 0, sm100.THREADS, plain)
     return replace(c, stages=sm100.stages_that_fit(p, c, SMEM))
 
@@ -196,7 +197,21 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("CLUSTER_SHAPE", {}, {"cluster": (8, 4, 1)}, {}),
     ("MULTICAST_SHAPE", {}, {}, {"work": GemmWork(mma_ctas=2, multicast_a=2, multicast_b=1)}),
     ("PAIR_IN_CLUSTER", {}, {"cluster": (1, 2, 1)}, {}),
-    ("PREFERRED_CLUSTER_UNSUPPORTED", {}, {"preferred_cluster": (4, 1, 1)}, {}),
+    ("PREFERRED_CLUSTER_CLC", {}, {"preferred_cluster": (4, 1, 1)}, {}),
+    ("PREFERRED_CLUSTER_SHAPE", {}, {"schedule": "static", "preferred_cluster": (2, 1, 1)}, {}),
+    ("PREFERRED_CLUSTER_SHAPE", {}, {"schedule": "static", "cluster": (4, 1, 1), "preferred_cluster": (2, 2, 1)}, {}),
+    (
+        "PREFERRED_CLUSTER_SHAPE",
+        {},
+        {"schedule": "static", "cluster": (1, 1, 1), "mma_ctas": 1, "preferred_cluster": (4, 1, 1)},
+        {},
+    ),
+    (
+        "PREFERRED_CLUSTER_SLICES",
+        {},
+        {"schedule": "static", "cluster": (2, 1, 2), "split_k": 2, "preferred_cluster": (4, 1, 2)},
+        {},
+    ),
     ("SPLIT_K_SHAPE", {}, {"split_k": 17, "schedule": "static"}, {}),
     ("SPLIT_K_SHAPE", {}, {"split_k": 2, "cluster": (2, 1, 4), "schedule": "static"}, {"tile": (128, 64, 64)}),
     ("SPLIT_K_SCHEDULE", {}, {"split_k": 4}, {}),

@@ -12,7 +12,16 @@ from advisor.records.candidate import Candidate, GemmWork, Raster, Resources
 from advisor.records.rows import TileMap
 
 
+def mixes():
+    for preferred in ((4, 1, 1), (2, 4, 1)):
+        work = GemmWork(2, preferred[1], preferred[0], preferred_cluster=preferred)
+        yield Candidate("sm100", (2, 1, 1), "static", (128, 256, 64), 4, 256, work)
+    work = GemmWork(2, 2, 8, preferred_cluster=(8, 2, 1))
+    yield Candidate("sm100", (4, 2, 1), "one_tile", (128, 256, 64), 4, 256, work)
+
+
 def candidates():
+    yield from mixes()
     shapes = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 4, 1), (16, 1, 1), (1, 1, 8), (2, 2, 4), (4, 4, 1)]
     for x, y, z in shapes:
         for schedule in ("one_tile", "static", "ticket", "clc"):
@@ -102,11 +111,88 @@ def test_sms_that_a_cluster_size_cannot_reach_are_named_with_what_is_not_planned
     plan = plan_for("b200", m=8192, n=8192, k=8192, overrides={"cluster": [4, 2, 1]})
     artifact = step(plan, 4).artifact
     assert artifact["sms_left_over"] == 28
-    assert "none planned: 28 SMs" in artifact["preferred_cluster"]
+    assert "28 SMs are out of reach of clusters of 8; the problem forces" in artifact["preferred_cluster"]
     assert plan.choice.work.preferred_cluster is None
     two = step(plan_for("b200", m=8192, n=8192, k=8192), 4).artifact
     assert two["sms_left_over"] == 0
     assert two["preferred_cluster"].startswith("none: ")
+
+
+def mix_decision(plan):
+    return next(each for each in step(plan, 4).decisions if each.question == "Mix two cluster sizes?")
+
+
+def test_two_cluster_sizes_are_weighed_and_lose_unless_they_win_clearly(plan_for):
+    plan = plan_for("b200", m=8192, n=8192, k=8192)
+    assert plan.choice.work.preferred_cluster is None
+    decision = mix_decision(plan)
+    assert decision.choice == "no: one size"
+    (rejected,) = decision.rejected
+    assert rejected.option == "clusters of 2 or 4"
+    assert 1 / 1.05 - 1 < rejected.margin < 0
+    assert "promises no share" in rejected.reason
+
+
+def test_two_cluster_sizes_are_chosen_where_the_sms_left_over_pay(plan_for, device):
+    """An L2 of 0.6 the rate: pairs alone ask it for too much, and clusters of 4 alone leave 16 SMs idle."""
+    slow = device("b200", l2_bytes_per_clk_per_sm=0.6 * device("b200").l2_bytes_per_clk_per_sm)
+    plan = plan_for(slow, m=8192, n=8192, k=8192)
+    c = plan.choice
+    assert (c.cluster, c.work.preferred_cluster, c.schedule) == ((2, 1, 1), (4, 1, 1), "static")
+    assert c.kernel_id == "sm100_static_2x1x1_or_4x1x1"
+    assert c.tile.cluster == (512, 256, 64)
+    assert (c.residency.max_active_clusters, c.residency.sms_idle) == (74, 0)
+    assert (c.grid_blocks, c.grid_clusters) == (148, 74)
+    decision = mix_decision(plan)
+    assert decision.choice.startswith("yes: 4 x 1 x 1 preferred")
+    (rejected,) = decision.rejected
+    assert rejected.margin >= 0.05
+    sharing = step(plan, 3).artifact
+    masks = {row[0]: row[4] for row in sharing["buffers"]["rows"]}
+    fewer = {row[0]: row[4] for row in sharing["buffers_of_smaller_clusters"]["rows"]}
+    assert masks["A"] == "none"
+    assert "0x0005 for rank 0" in masks["B"]
+    assert (fewer["A"], fewer["B"]) == ("none", "none")
+    barriers = step(plan, 5).artifact
+    arrivals, few = (
+        {row[0]: row[3] for row in barriers[name]["rows"]} for name in ("barriers", "barriers_of_smaller_clusters")
+    )
+    assert (arrivals["empty"], few["empty"]) == (2, 1)
+    assert (arrivals["exit"], few["exit"]) == (4 * 256, 2 * 256)
+    assert step(plan, 2).artifact["grid_launch"] == [148, 1, 1]
+    assert [row[1] for row in step(plan, 9).artifact["ladder"]["rows"]][:3] == [
+        "sm100_static_2x1x1_or_4x1x1",
+        "sm100_static_2x1x1",
+        "sm100_one_tile",
+    ]
+
+
+def test_a_preferred_cluster_can_be_forced(plan_for):
+    plan = plan_for("b200", m=8192, n=8192, k=8192, overrides={"preferred_cluster": [4, 1, 1]})
+    assert plan.choice.work.preferred_cluster == (4, 1, 1)
+    assert plan.choice.cluster == (2, 1, 1)
+    assert plan.choice.schedule in ("static", "one_tile")
+    assert any("forces the preferred cluster" in each.text for each in mix_decision(plan).because)
+    both = plan_for(
+        "b200", m=8192, n=8192, k=8192, overrides={"cluster": [4, 1, 1], "preferred_cluster": [4, 4, 1], "mma_ctas": 2}
+    )
+    assert (both.choice.cluster, both.choice.work.preferred_cluster) == ((4, 1, 1), (4, 4, 1))
+    assert both.choice.nonportable
+
+
+@pytest.mark.parametrize(
+    ("target", "overrides", "code"),
+    [
+        ("b200", {"preferred_cluster": [4, 1, 1], "schedule": "clc"}, "PREFERRED_CLUSTER_CLC"),
+        ("b200", {"preferred_cluster": [2, 1, 1]}, "PREFERRED_CLUSTER_SHAPE"),
+        ("b200", {"preferred_cluster": [4, 1, 2], "cluster": [2, 1, 2]}, "PREFERRED_CLUSTER_SLICES"),
+        ("h200", {"preferred_cluster": [4, 1, 1]}, "PREFERRED_CLUSTER_UNSUPPORTED"),
+    ],
+)
+def test_a_mix_that_no_kernel_has_is_refused_by_name(plan_for, target, overrides, code):
+    plan = plan_for(target, m=4096, n=4096, k=4096, overrides=overrides)
+    assert plan.verdict == "refuse"
+    assert plan.findings[-1].code == code, plan.findings[-1]
 
 
 @pytest.mark.parametrize(

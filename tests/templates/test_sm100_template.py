@@ -31,7 +31,8 @@ def candidate(
     mma_ctas: int = 2,
     **work: Any,
 ) -> Candidate:
-    plain = GemmWork(mma_ctas=mma_ctas, multicast_a=cluster[1], multicast_b=cluster[0], **work)
+    x, y, _ = work.get("preferred_cluster") or cluster
+    plain = GemmWork(mma_ctas=mma_ctas, multicast_a=y, multicast_b=x, **work)
     c = Candidate("sm100", cluster, schedule, (*tile, sm100.tile_k(p)), 0, sm100.THREADS, plain)
     return replace(c, stages=sm100.stages_that_fit(p, c, SMEM))
 

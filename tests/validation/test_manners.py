@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from advisor.emulator.policy import CLC_POLICIES, POLICIES, RequestPolicy
+from advisor.emulator.policy import CLC_POLICIES, CLUSTER_MIXES, POLICIES, RequestPolicy
 from advisor.validation.manners import SEEDS, Manner, manners
 
 CASES = range(19)
@@ -56,6 +56,18 @@ def test_once_is_one_manner_and_the_policies_are_spread_over_the_cases() -> None
     assert {each[0].seed for each in made} == set(range(SEEDS))
 
 
+def test_a_mixed_launch_meets_every_mix_with_every_policy_and_seed() -> None:
+    for number in CASES:
+        made = manners(number, mixed=True)
+        assert {each.cluster_mix for each in made} == set(CLUSTER_MIXES)
+        assert {each.async_policy for each in made} == set(POLICIES)
+        assert {each.clc_policy for each in made} == {None}
+    made = [each for number in CASES for each in manners(number, mixed=True)]
+    assert {(each.async_policy, each.cluster_mix) for each in made} == set(product(POLICIES, CLUSTER_MIXES))
+    assert len(manners(3, full=True, mixed=True)) == len(POLICIES) * len(CLUSTER_MIXES) * SEEDS
+
+
 def test_a_manner_says_what_it_is() -> None:
     assert str(Manner("lazy", None, 3)) == "lazy, seed 3"
     assert str(Manner("eager", "decline:1", 0)) == "eager, CLC decline:1, seed 0"
+    assert str(Manner("eager", None, 0, "fill")) == "eager, clusters fill, seed 0"

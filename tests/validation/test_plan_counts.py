@@ -58,6 +58,12 @@ BLACKWELL: dict[str, dict[str, Any]] = {
     "pairs along x": {"cluster": (4, 1, 1), "mma_ctas": 2},
     "CTAs along x": {"cluster": (2, 1, 1), "mma_ctas": 1},
     "a pair, static": {"cluster": (2, 1, 1), "mma_ctas": 2, "schedule": "static"},
+    "pairs, four CTAs preferred": {
+        "cluster": (2, 1, 1), "mma_ctas": 2, "schedule": "static", "preferred_cluster": (4, 1, 1),
+    },
+    "two CTAs, two by two preferred": {
+        "cluster": (1, 2, 1), "mma_ctas": 1, "schedule": "one_tile", "preferred_cluster": (2, 2, 1),
+    },
     "one tile, slices over distributed shared memory": {
         "cluster": (1, 1, 2), "mma_ctas": 1, "schedule": "one_tile", "split_k": 2,
     },
@@ -70,7 +76,7 @@ def ran_on_blackwell(
     c = replace(sm100_candidate(p, tile, **BLACKWELL[shape]), stages=2)
     assert sm100.violations(p, c) == []
     case = case_of(p)
-    device = cut_profile(load_profile("b200"), c.cluster_size)
+    device = cut_profile(load_profile("b200"), c.unit_size)
     outcome = Gemm(p, c, "sm_100a").check(case, seed=5, profile=device, **options)
     promised = promises(workload_of(p), c)
     assert promised is not None

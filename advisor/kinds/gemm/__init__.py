@@ -28,7 +28,7 @@ from advisor.records.launch import Argument, Buffer, KernelSpec
 from advisor.records.plan import Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
-OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab")
+OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab", "preferred_cluster")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +77,13 @@ class GemmSearch:
         t = self.table
         return {
             "schedule": _axis(t.schedule, lambda v: space.SCHEDULE_OF[v]),
-            "cluster_size": _axis(t.size, int),
+            "cluster_size": _axis(t.size + 64 * np.where(t.mixed, t.unit_size, 0), _size_label),
             "cluster": _axis(
-                (t.cluster_x * 64 + t.cluster_y) * 64 + t.cluster_z, lambda v: (v // 4096, v // 64 % 64, v % 64)
+                _packed(t.cluster_x, t.cluster_y, t.cluster_z)
+                + 64**3 * np.where(t.mixed, _packed(t.unit_x, t.unit_y, t.cluster_z), 0),
+                _cluster_label,
             ),
+            "mixed": _axis(t.mixed.astype(np.int64), bool),
             "mma_ctas": _axis(t.mma_ctas, int),
             "tile": _axis(t.tile_m * 1024 + t.tile_n, lambda v: (v // 1024, v % 1024)),
             "split_k": _axis(
@@ -125,6 +128,23 @@ class GemmSearch:
 
     def queried(self, i: int) -> dict[str, Any] | None:
         return self.answers.get(i)
+
+
+def _packed(x: NDArray[np.int64], y: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (x * 64 + y) * 64 + z
+
+
+def _size_label(v: int) -> Any:
+    """A cluster size, or both of a launch that mixes two."""
+    return v if v < 64 else f"{v % 64} or {v // 64}"
+
+
+def _cluster_label(v: int) -> Any:
+    larger, own = divmod(v, 64**3)
+    shape = (own // 4096, own // 64 % 64, own % 64)
+    if not larger:
+        return shape
+    return " or ".join("x".join(map(str, each)) for each in (shape, (larger // 4096, larger // 64 % 64, larger % 64)))
 
 
 def _axis(values: NDArray[np.int64], label: Any) -> tuple[Sequence[Any], NDArray[np.int64]]:
@@ -251,13 +271,18 @@ class Gemm:
         tile = overrides.get("tile", c.tile)
         split = overrides.get("split_k", cluster[2] if cluster[2] > 1 else c.work.split_k)
         threads = {(each.m, each.n): each.threads for each in space.family_span(c.family).tiles}
+        preferred = overrides.get("preferred_cluster")
+        if preferred is not None and "cluster" not in overrides:
+            cluster = (*space.SMALLER, 1)
+        unit = preferred or cluster
         work = replace(
             c.work,
             mma_ctas=overrides.get("mma_ctas", c.work.mma_ctas if cluster[0] % 2 == 0 else 1),
-            multicast_a=cluster[1],
-            multicast_b=cluster[0],
+            multicast_a=unit[1],
+            multicast_b=unit[0],
             split_k=split,
             swap_ab=overrides.get("swap_ab", c.work.swap_ab),
+            preferred_cluster=preferred,
         )
         return replace(
             c,
@@ -272,7 +297,7 @@ class Gemm:
     def coordinates(self, c: Candidate) -> TileMap:
         p = self.problem
         m, n = (p.n, p.m) if c.work.swap_ab else (p.m, p.n)
-        x, y, z = c.cluster
+        x, y, z = c.unit
         tiles_m, tiles_n = -(-m // c.tile[0]), -(-n // c.tile[1])
         across, along = -(-tiles_m // x), -(-tiles_n // y)
         slices = c.work.split_k if z == 1 else 1
@@ -341,7 +366,7 @@ class Gemm:
         return CountTable(kernel_id=launches.kernel_id(c), rows=rows, published=found)
 
     def sharing(self, c: Candidate) -> list[SharingRow]:
-        p, (x, y, _), pair = self.problem, c.cluster, c.work.mma_ctas
+        p, (x, y, _), pair = self.problem, c.unit, c.work.mma_ctas
         of_a, of_b = launches.sharers(p, c)
         a, b = (p.b, p.a) if c.work.swap_ab else (p.a, p.b)
         a_bytes = c.tile[0] * c.tile[2] * a.element_bytes
@@ -399,7 +424,8 @@ class Gemm:
     def cases(self, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
         from advisor.kinds.gemm import numerics
 
-        return numerics.cases(self.problem, c, resident_clusters, small=small)
+        units = max(1, resident_clusters * c.cluster_size // c.unit_size) if resident_clusters else 0
+        return numerics.cases(self.problem, c, units, small=small)
 
     def inputs(self, case: Case) -> dict[str, NDArray[Any]]:
         from advisor.kinds.gemm import numerics
@@ -452,8 +478,9 @@ class Gemm:
         return (
             space.SCHEDULE_RANK[c.schedule],
             c.work.mma_ctas,
-            c.cluster_size,
+            c.unit_size,
             c.work.split_k,
+            int(c.work.preferred_cluster is not None),
             int(c.work.swap_ab),
         )
 
@@ -462,7 +489,10 @@ class Gemm:
         key = (c, id(profile))
         found = self._kept.get(key)
         if found is None:
-            forced = (c.cluster, c.schedule, c.tile, c.stages, c.work.mma_ctas, c.work.split_k, c.work.swap_ab)
+            w = c.work
+            forced = (
+                c.cluster, c.schedule, c.tile, c.stages, w.mma_ctas, w.split_k, w.swap_ab, w.preferred_cluster
+            )  # fmt: skip
             table = space.table(self.problem, c.family, profile, forced=forced)
             found = self._kept[key] = (cost.evaluate(self.problem, table), profile)
         return found[0], 0

@@ -180,9 +180,10 @@ def evaluate(
     extent_m = np.where(t.swap, p.n, p.m)
     extent_n = np.where(t.swap, p.m, p.n)
     tiles_m, tiles_n = ceil_div(extent_m, t.tile_m), ceil_div(extent_n, t.tile_n)
-    across_m, across_n = ceil_div(tiles_m, t.cluster_x), ceil_div(tiles_n, t.cluster_y)
+    across_m, across_n = ceil_div(tiles_m, t.unit_x), ceil_div(tiles_n, t.unit_y)
     scratch = np.where(t.cluster_z > 1, 1, t.split)
-    clusters = across_m * across_n * p.batch * scratch
+    per_unit = t.unit_size // t.size  # clusters of the smaller size; a launch of two sizes is counted in those
+    clusters = across_m * across_n * p.batch * scratch * per_unit
     all_steps = np.maximum(1, ceil_div(p.k, t.tile_k))
     k_steps = ceil_div(all_steps, t.split)
 
@@ -191,7 +192,8 @@ def evaluate(
     busy_sms = min(p.shared_gpu.busy_sms, profile.sms - 1)  # were none left, there would be nothing to plan
     available = _available(t, pool, resident, busy_sms)
     persistent = t.schedule != ONE_TILE
-    planned = np.where(persistent & (t.schedule != CLC), np.minimum(clusters, pool), clusters)
+    grid = np.maximum(pool // per_unit, t.mixed) * per_unit  # of whole units
+    planned = np.where(persistent & (t.schedule != CLC), np.minimum(clusters, grid), clusters)
     working = np.minimum(clusters, np.maximum(1, available)) * t.size
     # The SM with the most CTAs decides: one CTA more than there are SMs, and somewhere two share one.
     reach = np.maximum(1, t.reach - busy_sms)
@@ -201,12 +203,15 @@ def evaluate(
     all_tiles = tiles_m * tiles_n * p.batch
     outside = _outside(t, (extent_m, extent_n), (tiles_m, tiles_n), clusters / np.maximum(1, available))
     first_wave = np.minimum(1.0, np.maximum(1, available) / clusters)
-    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles, first_wave)
+    rounds = ceil_div(clusters, np.maximum(1, available))
+    # Static clusters stay. One tile each: after the first wave, room for a small one is found before room for a large.
+    whole = np.where(t.mixed & (t.schedule == ONE_TILE), t.whole / np.maximum(1, rounds), t.whole)
+    shares = (first_wave, whole)
+    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles, shares)
     sliced = scratch > 1
     store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm)
     barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
     prologue = tune.setup + tune.opening + tune.latency + tune.miss * fresh + barriers * profile.cluster_barrier_cycles
-    rounds = ceil_div(clusters, np.maximum(1, available))
     slowest = np.maximum.reduce([steps[name] for name in BOUNDS])
     busy = prologue + rounds * (k_steps * slowest + arithmetic + waits)
     cycles_per_byte = clk * 1e6 / profile.dram_bytes_per_s
@@ -219,7 +224,7 @@ def evaluate(
         steps[name] = steps[name] * throttle
     main = k_steps * _norm(tune.sharpness, *(steps[name] for name in BOUNDS))
     if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
-        main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.size // t.mma_ctas, 16)])
+        main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.unit_size // t.mma_ctas, 16)])
     epilogue = store + arithmetic * throttle + waits
     overlap = np.where(persistent, _hidden(p, t, tune, store, epilogue), 0.0)
     claim = np.where(
@@ -292,9 +297,7 @@ def _outside(t: Table, extents: tuple[Ints, Ints], tiles: tuple[Ints, Ints], wav
     if t.family == "portable":
         return np.zeros(t.rows)
     total = np.zeros(t.rows)
-    for extent, count, tile, boxes in zip(
-        extents, tiles, (t.tile_m, t.tile_n), (t.cluster_y, t.cluster_x), strict=True
-    ):
+    for extent, count, tile, boxes in zip(extents, tiles, (t.tile_m, t.tile_n), (t.unit_y, t.unit_x), strict=True):
         spare = count * tile - extent
         total = total + spare / boxes * np.maximum(1.0 / count, 1.0 / np.maximum(1.0, waves))
     return total
@@ -326,14 +329,15 @@ def _step_bounds(
     per_sm: Floats,
     k_steps: Ints,
     tiles: Ints,
-    first_wave: Floats,
+    shares: tuple[Floats, Floats],
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Cycles of one K step of one CTA under each bound at the boost clock, the L2 bytes of the launch, and the share
     of them that is read for the first time.
 
     Bytes that a box reads outside the matrix are zeros made by the TMA unit: they fill shared memory and cost no L2.
+    `shares`: of the launch that the first wave is; of the CTAs that preferred clusters hold where two sizes mix.
     """
-    profile, (rows, columns) = t.profile, shape
+    profile, (rows, columns), (first_wave, whole) = t.profile, shape, shares
     k_bytes = t.tile_k * p.a.element_bytes
     rate = tensor_rate(profile, t.family, p.a.dtype)
     half = np.where(t.tile_m == 64, 2.0, 1.0) if t.family == "sm100" else 1.0  # M 64 uses half of the lanes
@@ -348,9 +352,12 @@ def _step_bounds(
     )
 
     a_use, b_use = rows * k_bytes, columns / t.mma_ctas * k_bytes
-    spread_a, spread_b = _sharers(p, t)
-    shared = (t.cluster_y > 1) | (t.cluster_x > t.mma_ctas)
+    spread_a, spread_b = _sharers(p, t, t.unit_x, t.unit_y)
+    shared = (t.unit_y > 1) | (t.unit_x > t.mma_ctas)
     issued = a_use / spread_a + b_use / spread_b
+    if t.mixed.any():  # the L2 is everybody's: both sizes ask it for their share
+        fewer_a, fewer_b = _sharers(p, t, t.cluster_x, t.cluster_y)
+        issued = whole * issued + (1.0 - whole) * (a_use / fewer_a + b_use / fewer_b)
     l2_bytes = issued * k_steps * t.split * tiles
     first = float((p.m * p.k + p.n * p.k) * p.batch * p.a.element_bytes)
     fresh = np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
@@ -369,10 +376,11 @@ def _step_bounds(
     return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes, fresh
 
 
-def _sharers(p: GemmProblem, t: Table) -> tuple[Ints, Ints]:
-    """CTAs that one load of A, and of B, reaches: `launches.sharers` of every row. (In a group of the wgmma family the
-    loads of those that have a slice serve the others too, so each byte is loaded once for all of it.)"""
-    x, y = np.maximum(1, t.cluster_x // t.mma_ctas), t.cluster_y
+def _sharers(p: GemmProblem, t: Table, across: Ints, along: Ints) -> tuple[Ints, Ints]:
+    """CTAs that one load of A, and of B, reaches in clusters of `across` by `along`: `launches.sharers` of every row.
+    (In a group of the wgmma family the loads of those that have a slice serve the others too, so each byte is loaded
+    once for all of it.)"""
+    x, y = np.maximum(1, across // t.mma_ctas), along
     if t.family != "sm100":
         return y, x
     of_a, of_b = p.a.major == "k", p.b.major == "k"
@@ -530,7 +538,8 @@ def _dram(p: GemmProblem, t: Table, resident: Ints, harmless: Floats) -> tuple[F
             np.full(t.rows, USUAL_RASTER.group, dtype=np.int64),
             np.full(t.rows, USUAL_RASTER.order == "along_m"),
         )
-    cluster_m, cluster_n = t.tile_m * t.cluster_x, t.tile_n * t.cluster_y
+    cluster_m, cluster_n = t.tile_m * t.unit_x, t.tile_n * t.unit_y
+    resident = np.maximum(1, resident * t.size // t.unit_size)
     key = ((cluster_m * 8192 + cluster_n) * 4096 + np.minimum(resident, 4095)) * 2 + t.swap
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     cm, cn, wave, swap = cluster_m[first], cluster_n[first], np.maximum(1, resident[first]), t.swap[first]
@@ -604,7 +613,7 @@ def _clauses(
     profile, cluster = t.profile, t.forced[0]
     found: list[tuple[Violation, Bools]] = []
     largest = profile.max_cluster_size
-    over = t.size > largest
+    over = t.unit_size > largest
     if largest < 2:
         found.append(
             (Violation("NO_CLUSTERS", f"{profile.title} has no clusters", {"max_cluster_size": largest}), over)
@@ -616,23 +625,23 @@ def _clauses(
         text = f"a cluster holds at most {largest} CTAs on {profile.title}, with the opt-in above 8"
         found.append((Violation("CLUSTER_OVER_16", text, {"max_cluster_size": largest}), over))
     text = f"constraints.max_cluster_size is {limit}"
-    found.append((Violation("CLUSTER_OVER_CONSTRAINT", text, {"max_cluster_size": limit}), t.size > limit))
+    found.append((Violation("CLUSTER_OVER_CONSTRAINT", text, {"max_cluster_size": limit}), t.unit_size > limit))
     budget = p.constraints.sm_budget
     if budget is not None:
         text = f"sm_budget {budget}: one-tile and CLC launch the whole grid on every SM; static and ticket keep to it"
         whole_grid = ((t.schedule == CLC) | (t.schedule == ONE_TILE)) & (t.family != "portable")
         found.append((Violation("SM_BUDGET_SCHEDULE", text, {"sm_budget": budget}), whole_grid))
         text = f"sm_budget {budget} holds no cluster of this size"
-        found.append((Violation("SM_BUDGET_CLUSTER", text, {"sm_budget": budget}), t.size > budget))
+        found.append((Violation("SM_BUDGET_CLUSTER", text, {"sm_budget": budget}), t.unit_size > budget))
     text = f"no cluster of this size is resident on {profile.title} with this footprint"
     found.append((Violation("ZERO_ACTIVE_CLUSTERS", text, {"max_active_clusters": 0}), resident <= 0))
     if p.shared_gpu.busy_sms > 0:
         held = p.shared_gpu.busy_sms
         text = f"no cluster of this size fits beside other work that holds {held} of {profile.sms} SMs"
         found.append((Violation("ZERO_ACTIVE_CLUSTERS", text, {"busy_sms": held}), available <= 0))
-    if cluster is None:
-        pair_alone = (t.mma_ctas == 2) & (t.cluster_x == 2)
-        wide = ((t.cluster_x > tiles_m) & ~(pair_alone & (t.forced[4] == 2))) | (t.cluster_y > tiles_n)
+    if cluster is None and t.forced[7] is None:
+        pair_alone = (t.mma_ctas == 2) & (t.unit_x == 2)
+        wide = ((t.unit_x > tiles_m) & ~(pair_alone & (t.forced[4] == 2))) | (t.unit_y > tiles_n)
         found.append(
             (
                 Violation("CLUSTER_EXCEEDS_TILES", "the cluster is wider than the tiles along that axis"),
@@ -651,7 +660,7 @@ def _clauses(
     text = "split-K is for one-tile and static schedules"
     dynamic = (t.split > 1) & ((t.schedule == TICKET) | (t.schedule == CLC))
     found.append((Violation("SPLIT_K_SCHEDULE", text), dynamic))
-    in_x = planned * t.cluster_x
+    in_x = planned * t.size // (t.unit_y * t.cluster_z)
     text = "the grid's x dimension is above 2^31 - 1"
     found.append((Violation("GRID_DIM_LIMIT", text, {"limit": 2**31 - 1}), in_x > 2**31 - 1))
     return found

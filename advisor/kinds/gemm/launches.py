@@ -80,6 +80,8 @@ def slices_in_scratch(c: Candidate) -> bool:
 def kernel_id(c: Candidate) -> str:
     x, y, z = c.cluster
     shape = f"_{x}x{y}x{z}" if c.cluster_size > 1 else ""
+    if c.work.preferred_cluster is not None:
+        shape += "_or_" + "x".join(map(str, c.work.preferred_cluster))
     return f"{c.family}_{c.schedule}{shape}" + (f"_s{c.work.split_k}" if slices_in_scratch(c) else "")
 
 
@@ -97,7 +99,7 @@ def cluster_tiles(p: GemmProblem, c: Candidate) -> str:
 def grid_blocks(p: GemmProblem, c: Candidate) -> tuple[Value, Value, Value]:
     """Clusters lie along x: the long axis. A cluster for every tile, or as many as are resident where each walks
     several."""
-    x, y, z = c.cluster
+    x, y, z = c.unit
     tiles = cluster_tiles(p, c)
     if c.schedule in ("one_tile", "clc"):
         return f"{tiles} * {x}", y, z
@@ -105,6 +107,9 @@ def grid_blocks(p: GemmProblem, c: Candidate) -> tuple[Value, Value, Value]:
     # resident where the budget is the whole GPU.
     budget = f"max(sm_budget // {c.cluster_size}, 1) + sm_budget // num_sms * max_active_clusters"
     clusters = f"min(max_active_clusters, {budget}, {tiles})"
+    if c.work.preferred_cluster is not None:  # whole units of work, of as many of the smaller clusters as are resident
+        smaller = f"min(max_active_clusters, {budget}) * {c.cluster_size} // {c.unit_size}"
+        clusters = f"min(max({smaller}, 1), {tiles})"
     return f"{clusters} * {x}" if x > 1 else clusters, y, z
 
 
@@ -142,7 +147,7 @@ def sharers(p: GemmProblem, c: Candidate) -> tuple[int, int]:
     The tcgen05 family forms groups in which each CTA has a slice, so few lines make small groups; the wgmma family has
     one group, in which some CTAs may load nothing.
     """
-    x, y, _ = c.cluster
+    x, y, _ = c.unit
     if c.family != "sm100":
         return y, x
     view, (tile_m, tile_n, k) = mma_view(p, c), c.tile

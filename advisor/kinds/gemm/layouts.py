@@ -45,7 +45,7 @@ def _warpgroups(c: Candidate) -> tuple[int, ...]:
 
 def _is_mbarrier(row: BarrierRow, c: Candidate) -> bool:
     """The other rows are named barriers of a warpgroup, and barrier.cluster, at which every thread arrives."""
-    return row.scope != "warpgroup" and row.arrivals != c.threads * c.cluster_size
+    return row.scope != "warpgroup" and row.arrivals != c.threads * c.unit_size
 
 
 def _start_of_barriers(parts: Iterable[tuple[str, int]]) -> int:
@@ -70,12 +70,12 @@ def _one_after_another(start: int, rows: Iterable[BarrierRow], c: Candidate) -> 
 def _loads(p: GemmProblem, c: Candidate) -> tuple[LoadLayout, ...]:
     """A tile of A is shared along y, one of B (of a pair: each half of it) along x; each receiver loads a slice and
     sends it to all. In pairs the even CTA's barrier counts the bytes of both."""
-    x, y, _ = c.cluster
+    x, y, _ = c.unit
     pair = c.work.mma_ctas
     of_a, of_b = launches.sharers(p, c)
     view = launches.mma_view(p, c)
-    places = [(rank % x, rank // x % y, rank // (x * y)) for rank in range(c.cluster_size)]
-    owners = tuple(rank // pair * pair for rank in range(c.cluster_size))
+    places = [(rank % x, rank // x % y, rank // (x * y)) for rank in range(c.unit_size)]
+    owners = tuple(rank // pair * pair for rank in range(c.unit_size))
     rows = []
     for operand, rows_of_tile, k_major in (
         ("A", c.tile[0], view.a_k_major), ("B", c.tile[1] // pair, view.b_k_major)

@@ -45,6 +45,7 @@ TILE_M = (64, 128)  # per CTA; 64 rows alone leave half of the tensor memory lan
 TILE_N = (8, 16, 32, 64, 96, 128, 192, 256)
 CLUSTER_EXTENTS = (1, 2, 4, 8, 16)
 MAX_CLUSTER = 16
+MIN_SMALLER_CLUSTER = 2  # beside a preferred one: every SM has a neighbour to share a cluster with
 MIN_STAGES, MAX_STAGES = 2, 10
 SCHEDULES: tuple[Schedule, ...] = ("one_tile", "static", "clc")
 TMEM_COLUMNS = 512
@@ -177,6 +178,7 @@ def _mbarriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
     a_bytes, b_bytes = stage_bytes(p, c)
     of_a, of_b = launches.sharers(p, c)
     depth = accumulators(c)
+    smaller = "; {} in the smaller clusters" if c.work.preferred_cluster is not None else ""
     rows = [
         BarrierRow(
             name="full",
@@ -191,11 +193,11 @@ def _mbarriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
         ),
         BarrierRow(
             name="empty",
-            scope="cluster" if c.cluster_size > 1 else "cta",
+            scope="cluster" if c.unit_size > 1 else "cta",
             count=c.stages,
             arrivals=of_a + of_b - 1,
             arrivals_from=f"tcgen05.commit of every CTA whose MMAs read what this one's loads write: {of_a} along y + "
-            f"{of_b} along x - 1",
+            f"{of_b} along x - 1" + smaller.format(sum(launches.sharers(p, c.in_smaller_clusters)) - 1),
             tx_bytes=0,
             phases="once a K block: all of those MMAs have read the stage",
             failure="too low: a copy overwrites a stage that an MMA still reads; too high: the loads stop",
@@ -292,7 +294,7 @@ def _clc_rows(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
 
 def _cluster_rows(c: Candidate) -> list[BarrierRow]:
     """barrier.cluster: every thread of every CTA arrives."""
-    size, pair = c.cluster_size, c.work.mma_ctas == 2
+    size, pair = c.unit_size, c.work.mma_ctas == 2
     if size == 1:
         return []
     when = {"start": (1, "once, before the first remote access" + (" and the pair's tensor memory allocation" * pair))}
@@ -308,7 +310,8 @@ def _cluster_rows(c: Candidate) -> list[BarrierRow]:
             scope="cluster",
             count=count,
             arrivals=c.threads * size,
-            arrivals_from=f"{c.threads} threads x {size} CTAs (barrier.cluster)",
+            arrivals_from=f"{c.threads} threads x {size} CTAs (barrier.cluster)"
+            + (f"; x {c.cluster_size} in the smaller clusters" if c.work.preferred_cluster is not None else ""),
             tx_bytes=0,
             phases=phases,
             failure="memory of a CTA is used before it runs or after it has gone",
@@ -375,16 +378,18 @@ def _shape_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
 
 def _cluster_violations(c: Candidate) -> list[Violation]:
     found = []
-    x, y, z = c.cluster
-    if c.work.mma_ctas == 2 and x % 2:
+    if c.work.mma_ctas == 2 and c.cluster[0] % 2:
         found.append(
             Violation(
                 "PAIR_IN_CLUSTER",
-                f"a CTA pair is ranks 2k and 2k+1 along cluster x, so x must be even; it is {x}",
+                f"a CTA pair is ranks 2k and 2k+1 along cluster x, so x must be even; it is {c.cluster[0]}",
                 {"cluster": list(c.cluster), "mma_ctas": 2},
             )
         )
-    if x not in CLUSTER_EXTENTS or y not in CLUSTER_EXTENTS or c.cluster_size > MAX_CLUSTER:
+    if c.work.preferred_cluster is not None:
+        found += _preferred_violations(c, c.work.preferred_cluster)
+    x, y, z = c.unit
+    if x not in CLUSTER_EXTENTS or y not in CLUSTER_EXTENTS or c.unit_size > MAX_CLUSTER:
         found.append(
             Violation(
                 "CLUSTER_SHAPE",
@@ -402,15 +407,46 @@ def _cluster_violations(c: Candidate) -> list[Violation]:
                 {"multicast_a": c.work.multicast_a, "multicast_b": c.work.multicast_b, "cluster": [x, y, z]},
             )
         )
-    if c.work.preferred_cluster is not None:
+    return found
+
+
+def _preferred_violations(c: Candidate, preferred: tuple[int, int, int]) -> list[Violation]:
+    """Clauses of a launch that mixes two cluster sizes. The shape is the driver's rule (driver_types.h,
+    cudaLaunchAttributePreferredClusterDimension); the others are what this kernel needs of it."""
+    found = []
+    numbers: dict[str, object] = {"cluster": list(c.cluster), "preferred_cluster": list(preferred)}
+    whole = all(want % side == 0 for want, side in zip(preferred, c.cluster, strict=True))
+    if not whole or preferred == c.cluster or preferred[2] != c.cluster[2] or c.cluster_size < MIN_SMALLER_CLUSTER:
         found.append(
             Violation(
-                "PREFERRED_CLUSTER_UNSUPPORTED",
-                "the cluster size is compiled in: a launch cannot mix two",
-                {"preferred_cluster": list(c.work.preferred_cluster)},
+                "PREFERRED_CLUSTER_SHAPE",
+                f"a preferred cluster of {_by(preferred)} with a cluster of {_by(c.cluster)}: it is larger, a multiple "
+                f"in x and y, and equal in z; the smaller one has {MIN_SMALLER_CLUSTER} CTAs at least",
+                numbers,
+            )
+        )
+    if c.cluster[2] > 1:
+        found.append(
+            Violation(
+                "PREFERRED_CLUSTER_SLICES",
+                f"{c.cluster[2]} slices of K meet in the cluster: they are summed in clusters of one size",
+                numbers,
+            )
+        )
+    if c.schedule == "clc":
+        found.append(
+            Violation(
+                "PREFERRED_CLUSTER_CLC",
+                "no document says of which size the cluster is that a request takes over in a launch that mixes two: "
+                "one tile per cluster or static",
+                {**numbers, "schedule": c.schedule},
             )
         )
     return found
+
+
+def _by(triple: tuple[int, int, int]) -> str:
+    return "x".join(map(str, triple))
 
 
 def _split_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
@@ -589,7 +625,9 @@ def _main(p: GemmProblem, c: Candidate, name: str) -> Kernel:
         tmem_columns=taken.tmem_columns,
         registers=taken.registers,
         grid_blocks=launches.grid_blocks(p, c),
-        attributes=LaunchAttributes(programmatic_stream_serialization=p.launch.pdl),
+        attributes=LaunchAttributes(
+            programmatic_stream_serialization=p.launch.pdl, preferred_cluster=c.work.preferred_cluster
+        ),
         params=_main_params(p, c),
         tile=c.tile,
         split_k=c.work.split_k,
@@ -604,11 +642,15 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
     for part, size in taken.smem_parts:
         offsets[f"ADVISOR_SMEM_{part.upper()}"] = offset
         offset += size
+    preferred = {}
+    if c.work.preferred_cluster is not None:
+        preferred = {"ADVISOR_PREFERRED_X": c.unit[0], "ADVISOR_PREFERRED_Y": c.unit[1]}
     return {
         "ADVISOR_SCHEDULE": f"ADVISOR_{c.schedule.upper()}",
         "ADVISOR_CLUSTER_X": x,
         "ADVISOR_CLUSTER_Y": y,
         "ADVISOR_CLUSTER_Z": z,
+        **preferred,
         "ADVISOR_MMA_CTAS": c.work.mma_ctas,
         "ADVISOR_SPLIT_K": c.work.split_k,
         "ADVISOR_RASTER_ALONG_M": int(c.work.raster.order == "along_m"),
@@ -624,8 +666,8 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
 def _main_params(p: GemmProblem, c: Candidate) -> list[Param]:
     view, pair = mma_view(p, c), c.work.mma_ctas
     params: list[Param] = [
-        launches.operand_map(p, "map_a", view.a, view.m, c.tile[0], view.a_k_major, c.cluster[1]),
-        launches.operand_map(p, "map_b", view.b, view.n, c.tile[1] // pair, view.b_k_major, c.cluster[0] // pair),
+        launches.operand_map(p, "map_a", view.a, view.m, c.tile[0], view.a_k_major, c.unit[1]),
+        launches.operand_map(p, "map_b", view.b, view.n, c.tile[1] // pair, view.b_k_major, c.unit[0] // pair),
     ]
     if slices_in_scratch(c):
         return [*params, launches.partials_param(p, c), *launches.extent_params(view)]

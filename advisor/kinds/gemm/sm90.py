@@ -379,6 +379,14 @@ def _cluster_violations(c: Candidate) -> list[Violation]:
                 {"cluster": [x, y, z], "max": MAX_CLUSTER},
             )
         )
+    if c.work.preferred_cluster is not None:
+        found.append(
+            Violation(
+                "PREFERRED_CLUSTER_UNSUPPORTED",
+                "two cluster sizes in a launch begin with compute capability 10.0: here the size is compiled in",
+                {"preferred_cluster": list(c.work.preferred_cluster)},
+            )
+        )
     if (c.work.multicast_a, c.work.multicast_b) != (y, x):
         found.append(
             Violation(
@@ -390,14 +398,6 @@ def _cluster_violations(c: Candidate) -> list[Violation]:
         )
     if c.work.mma_ctas != 1:
         found.append(Violation("NO_CTA_PAIR", "wgmma works within one CTA", {"mma_ctas": c.work.mma_ctas}))
-    if c.work.preferred_cluster is not None:
-        found.append(
-            Violation(
-                "PREFERRED_CLUSTER_UNSUPPORTED",
-                "the cluster size is compiled in: a launch cannot mix two",
-                {"preferred_cluster": list(c.work.preferred_cluster)},
-            )
-        )
     return found
 
 

@@ -31,6 +31,7 @@ from advisor.records.rows import Violation
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 CLUSTER_SIDES = (1, 2, 4, 8, 16)
 MAX_CLUSTER = 16
@@ -54,7 +55,8 @@ class TileOption:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of the space that one family covers. `splits` pairs cluster z with the number of K slices."""
+    """The part of the space that one family covers. `splits` pairs cluster z with the number of K slices; `mixes` are
+    launches of two cluster sizes: x and y of the smaller one, and the preferred one."""
 
     tiles: tuple[TileOption, ...]
     schedules: tuple[Schedule, ...]
@@ -62,6 +64,13 @@ class Span:
     splits: tuple[tuple[int, int], ...]
     swaps: tuple[bool, ...]
     stages: tuple[int, int]
+    mixes: tuple[tuple[tuple[int, int], tuple[int, int, int]], ...] = ()
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int, int, int, int], ...]:
+        """x and y of the cluster; x, y and z of the preferred one, 0 where there is none."""
+        alone = tuple((x, y, 0, 0, 0) for x, y in self.clusters)
+        return alone + tuple((x, y, *preferred) for (x, y), preferred in self.mixes)
 
 
 class OccupancyOracle(Protocol):
@@ -71,6 +80,8 @@ class OccupancyOracle(Protocol):
 
 
 _FACTORINGS = tuple((x, y) for x in CLUSTER_SIDES for y in CLUSTER_SIDES if x * y <= MAX_CLUSTER)
+SMALLER = (2, 1)  # the cluster beside a preferred one: a pair, which reaches every SM
+_PREFERRED = ((4, 1, 1), (2, 2, 1), (8, 1, 1), (4, 2, 1), (2, 4, 1))  # sizes that leave SMs over, without the opt-in
 _SPLITS = ((1, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (1, 12), (1, 16))
 
 
@@ -94,6 +105,7 @@ def family_span(family: Family) -> Span:
             splits=_SPLITS,
             swaps=(False, True),
             stages=(sm100.MIN_STAGES, sm100.MAX_STAGES),
+            mixes=tuple((SMALLER, each) for each in _PREFERRED),
         )
     if family == "sm90":
         from advisor.kinds.gemm import sm90
@@ -136,6 +148,12 @@ class Table:
     cluster_y: Ints
     cluster_z: Ints
     size: Ints
+    mixed: Bools  # the launch prefers larger clusters and mixes two sizes
+    preferred_z: Ints
+    unit_x: Ints  # CTAs of a unit of work: of the preferred cluster where there is one, else of the cluster
+    unit_y: Ints
+    unit_size: Ints
+    whole: Floats  # share of the resident CTAs that preferred clusters hold where two sizes mix; else 1
     split: Ints
     mma_ctas: Ints
     swap: Bools
@@ -161,6 +179,7 @@ class Table:
     def candidate(self, i: int, raster: Raster) -> Candidate:
         """Row `i` as the record that other rooms take."""
         x, y, z = int(self.cluster_x[i]), int(self.cluster_y[i]), int(self.cluster_z[i])
+        unit_x, unit_y = int(self.unit_x[i]), int(self.unit_y[i])
         return Candidate(
             family=self.family,
             cluster=(x, y, z),
@@ -170,11 +189,12 @@ class Table:
             threads=int(self.threads[i]),
             work=GemmWork(
                 mma_ctas=int(self.mma_ctas[i]),
-                multicast_a=y,
-                multicast_b=x,
+                multicast_a=unit_y,
+                multicast_b=unit_x,
                 split_k=int(self.split[i]),
                 swap_ab=bool(self.swap[i]),
                 raster=raster,
+                preferred_cluster=(unit_x, unit_y, int(self.preferred_z[i])) if self.mixed[i] else None,
             ),
         )
 
@@ -199,7 +219,7 @@ def make_of(p: GemmProblem) -> tuple[Any, ...]:
 def forced_of(p: GemmProblem) -> tuple[Any, ...]:
     """The overrides that bind the shape of a candidate."""
     o = p.overrides
-    return (o.cluster, o.schedule, o.tile, o.stages, o.mma_ctas, o.split_k, o.swap_ab)
+    return (o.cluster, o.schedule, o.tile, o.stages, o.mma_ctas, o.split_k, o.swap_ab, o.preferred_cluster)
 
 
 _TABLES: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
@@ -207,8 +227,8 @@ _TABLES: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
 
 def table(p: GemmProblem, family: Family, profile: DeviceProfile, *, forced: tuple[Any, ...] | None = None) -> Table:
     """The table of a family; `forced` are the overrides that bind it (none: the free space)."""
-    forced = forced or (None,) * 7
-    if None not in forced:  # one candidate: not worth a place among the tables that are kept
+    forced = forced or (None,) * 8
+    if None not in forced[:7]:  # one candidate: not worth a place among the tables that are kept
         return _build(p, family, profile, forced)
     key = (id(profile), family, make_of(p), forced)
     found = _TABLES.get(key)
@@ -225,7 +245,7 @@ def table(p: GemmProblem, family: Family, profile: DeviceProfile, *, forced: tup
 def span_of(family: Family, forced: tuple[Any, ...], element_bytes: int) -> Span:
     """The family's span narrowed to the overrides. What an override names joins the span even where no kernel has
     it, so that its refusal has a reason."""
-    cluster, schedule, tile, _, mma_ctas, split_k, swap = forced
+    cluster, schedule, tile, _, mma_ctas, split_k, swap, preferred = forced
     base = family_span(family)
     tiles = base.tiles
     if tile is not None:
@@ -243,13 +263,19 @@ def span_of(family: Family, forced: tuple[Any, ...], element_bytes: int) -> Span
     if cluster is not None:
         z = cluster[2]
         splits = tuple(each for each in splits if each[0] == z) or ((z, split_k or z),)
+    clusters, mixes = base.clusters, base.mixes
+    if cluster is not None:
+        clusters, mixes = ((cluster[0], cluster[1]),), ()
+    if preferred is not None:
+        clusters, mixes = (), tuple((each, preferred) for each in (clusters if cluster is not None else (SMALLER,)))
     return Span(
         tiles=tiles,
         schedules=base.schedules if schedule is None else (schedule,),
-        clusters=base.clusters if cluster is None else ((cluster[0], cluster[1]),),
+        clusters=clusters,
         splits=splits,
         swaps=base.swaps if swap is None else (swap,),
         stages=base.stages,
+        mixes=mixes,
     )
 
 
@@ -271,20 +297,26 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     modes = split_modes(span)
     parts = _parts(p, module, family, profile, span, forced[3])
 
-    counts = (len(span.tiles), len(span.clusters), len(span.splits), len(span.swaps), len(span.schedules), 2)
+    shapes = np.array(span.shapes, dtype=np.int64)
+    counts = (len(span.tiles), len(shapes), len(span.splits), len(span.swaps), len(span.schedules), 2)
     i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth = (axis.ravel() for axis in np.indices(counts))
     mode = np.array([modes.index(_split_mode(each)) for each in span.splits], dtype=np.int64)[i_split]
     part = (((i_tile * len(span.swaps) + i_swap) * len(span.schedules) + i_schedule) * len(modes) + mode) * 2 + i_depth
     there = parts.numbers[part, 0] > 0  # most parts have one count of stages
     if forced[0] is None:  # what no machine has is not worth a row; an override may ask for it
-        sizes = np.array([x * y for x, y in span.clusters])[i_cluster] * np.array([z for z, _ in span.splits])[i_split]
+        sizes = (shapes[:, 0] * shapes[:, 1])[i_cluster] * np.array([z for z, _ in span.splits])[i_split]
         there &= sizes <= MAX_CLUSTER
+    if forced[7] is None:  # nor what no kernel has: two sizes are mixed for pairs, with tiles that are known beforehand
+        alone = (shapes[:, 2] == 0)[i_cluster]
+        pairs = np.array([each.mma_ctas == 2 for each in span.tiles])[i_tile]
+        known = np.array([each != "clc" for each in span.schedules])[i_schedule]
+        there &= alone | (pairs & known & np.array([each == (1, 1) for each in span.splits])[i_split])
     i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth, part = (
         axis[there] for axis in (i_tile, i_cluster, i_split, i_swap, i_schedule, i_depth, part)
     )
 
     tiles = np.array([(t.m, t.n, t.mma_ctas, t.threads, t.k_bytes // eb) for t in span.tiles], dtype=np.int64)[i_tile]
-    clusters = np.array(span.clusters, dtype=np.int64)[i_cluster]
+    clusters = shapes[i_cluster]
     splits = np.array(span.splits, dtype=np.int64)[i_split]
     swap = np.array(span.swaps, dtype=np.bool_)[i_swap]
     schedule = np.array([SCHEDULE_RANK[each] for each in span.schedules], dtype=np.int64)[i_schedule]
@@ -298,7 +330,15 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     fit = _ctas_per_sm(profile, tiles[:, 3], registers, smem, tmem)
     resident = _resident(profile, fit, size)
     reach = _resident(profile, np.ones_like(size), size) * size
-    order = ((schedule * 2 + tiles[:, 2] - 1) * 64 + np.minimum(size, 63)) * 64 + np.minimum(splits[:, 1], 63)
+    mixed = clusters[:, 2] > 0
+    unit_x, unit_y = (np.where(mixed, clusters[:, side + 2], clusters[:, side]) for side in (0, 1))
+    unit = unit_x * unit_y * splits[:, 0]
+    whole = np.ones(len(size))
+    if mixed.any():
+        whole[mixed] = (_resident(profile, fit[mixed], unit[mixed]) * unit[mixed]) / np.maximum(
+            1, resident[mixed] * size[mixed]
+        )
+    order = ((schedule * 2 + tiles[:, 2] - 1) * 64 + np.minimum(unit, 63)) * 64 + np.minimum(splits[:, 1], 63)
     return Table(
         family=family,
         profile=profile,
@@ -310,6 +350,12 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
         cluster_y=clusters[:, 1],
         cluster_z=splits[:, 0],
         size=size,
+        mixed=mixed,
+        preferred_z=clusters[:, 4],
+        unit_x=unit_x,
+        unit_y=unit_y,
+        unit_size=unit,
+        whole=np.minimum(whole, 1.0),
         split=splits[:, 1],
         mma_ctas=tiles[:, 2],
         swap=swap,
@@ -326,7 +372,7 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
         reach=reach,
         reason=reason,
         reasons=tuple(reasons),
-        simplicity=order * 2 + swap,
+        simplicity=(order * 2 + mixed) * 2 + swap,
     )
 
 
@@ -491,9 +537,9 @@ def _cluster_reasons(
             continue
         first = int(np.argmax(rows))
         tile = span.tiles[int(i_tile[first])]
-        verdict = np.full((len(span.clusters), len(span.splits), len(span.schedules)), LEGAL, dtype=np.int64)
-        for (i, (x, y)), (j, (z, split)), (k, schedule) in itertools.product(
-            enumerate(span.clusters), enumerate(span.splits), enumerate(span.schedules)
+        verdict = np.full((len(span.shapes), len(span.splits), len(span.schedules)), LEGAL, dtype=np.int64)
+        for (i, (x, y, *larger)), (j, (z, split)), (k, schedule) in itertools.product(
+            enumerate(span.shapes), enumerate(span.splits), enumerate(span.schedules)
         ):
             if x * y * z > MAX_CLUSTER and family != "portable":
                 continue  # what no machine has is the machine's to refuse, and to step down from
@@ -504,12 +550,25 @@ def _cluster_reasons(
                 tile=(tile.m, tile.n, tile.k_bytes // p.a.element_bytes),
                 stages=int(stages[first]),
                 threads=tile.threads,
-                work=GemmWork(mma_ctas=kind, multicast_a=y, multicast_b=x, split_k=split),
+                work=_work(kind, x, y, larger, split),
             )
             found = no_clc(schedule, profile) or module.violations(p, c)
             if found:
                 verdict[i, j, k] = _index(reasons, found[0])
         reason[rows] = verdict[i_cluster[rows], i_split[rows], i_schedule[rows]]
+
+
+def _work(mma_ctas: int, x: int, y: int, larger: list[int], split: int) -> GemmWork:
+    """Of a cluster of x by y, or of the preferred one beside it: all zeros where there is none."""
+    unit_x, unit_y, z = larger
+    preferred = (unit_x, unit_y, z) if unit_x else None
+    return GemmWork(
+        mma_ctas=mma_ctas,
+        multicast_a=unit_y or y,
+        multicast_b=unit_x or x,
+        split_k=split,
+        preferred_cluster=preferred,
+    )
 
 
 def no_clc(schedule: Schedule, profile: DeviceProfile) -> list[Violation]:

@@ -27,7 +27,8 @@ struct Tcgen05Operand {
     static constexpr u32 kChunk = greatest_common_divisor(kRows, 128 / sizeof(T));
     static constexpr u32 kLines = Tcgen05Lines<T, kRows, kKMajor>;
     static constexpr u32 kLineBytes = kKMajor ? 128 : kChunk * sizeof(T);
-    static constexpr u32 kSliceLines = kLines / kReceivers;
+    static constexpr u32 kSlices = kReceivers;
+    static constexpr u32 kSliceLines = kLines / kSlices;
     static_assert(kSliceLines % 8 == 0 && kSliceLines * kReceivers == kLines, "a slice is made of whole atoms");
     static_assert(kKMajor || sizeof(T) < 4, "MN-major tf32 takes a swizzle of 32-byte atoms");
     static_assert(kLineBytes >= 16, "a line of TMA has at least 16 bytes");

@@ -127,8 +127,14 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char byte, std::size_t by
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
   const std::string& file = as_loaded(function)->file;
   unsigned cluster[3] = {1, 1, 1};
+  unsigned preferred[3] = {0, 0, 0};
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) fake.trace.push_back("overlap");
+    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION) {
+      preferred[0] = config->attrs[i].value.preferredClusterDim.x;
+      preferred[1] = config->attrs[i].value.preferredClusterDim.y;
+      preferred[2] = config->attrs[i].value.preferredClusterDim.z;
+    }
     if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
     cluster[0] = config->attrs[i].value.clusterDim.x;
     cluster[1] = config->attrs[i].value.clusterDim.y;
@@ -145,6 +151,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
       std::printf("%02x", static_cast<const unsigned char*>(parameters[i])[byte]);
     }
   }
+  if (preferred[0] != 0) std::printf(" preferred %u %u %u", preferred[0], preferred[1], preferred[2]);
   std::printf("\n");
   return fake.launch_result;
 }

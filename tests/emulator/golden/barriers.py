@@ -183,7 +183,7 @@ def remote(form: str, amount: str = "") -> Case:
         f"{form} _, [%r3]{amount};" if "complete_tx" not in form else f"{form};",
     ]
     lines += [*wait(form="mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64"), "ld.shared.b32 %r6, [%r0];"]
-    lines += [at("out", 4), "st.global.b32 [%d0], %r6;", *SYNC]
+    lines += ["selp.b32 %r6, %r6, 0, %p9;", at("out", 4), "st.global.b32 [%d0], %r6;", *SYNC]
 
     def function(given: Arrays) -> Arrays:
         return {"out": given["data"].view(np.uint32).reshape(2, 32)[::-1].reshape(-1).copy()}
@@ -208,11 +208,19 @@ def relaxed_remote(form: str) -> Case:
     return Case(case.name, ptx, case.inputs, case.outputs, 2, 32, case.function, cluster=2)
 
 
+def met_remote(form: str) -> Case:
+    """The same with an arrival of CTA scope, which orders nothing for another CTA: a cluster barrier goes before it."""
+    case = remote(form)
+    ptx = case.ptx.replace(f"    {form} _", "".join(f"    {each}\n" for each in SYNC) + f"    {form} _")
+    return Case(case.name, ptx, case.inputs, case.outputs, 2, 32, case.function, cluster=2)
+
+
 def _clusters() -> list[Case]:
     cases = [remote("mbarrier.arrive.release.cluster.shared::cluster.b64"),
              remote("mbarrier.arrive.release.cluster.shared::cluster.b64", ", 1"),
              remote("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64", ", 0"),
-             relaxed_remote("mbarrier.arrive.relaxed.cluster.shared::cluster.b64")]  # fmt: skip
+             relaxed_remote("mbarrier.arrive.relaxed.cluster.shared::cluster.b64"),
+             met_remote("mbarrier.arrive.shared::cluster.b64")]  # fmt: skip
     for name, lines in (
         ("mapa.u64", ["cvt.u64.u32 %d1, %base;", "cvta.shared.u64 %d1, %d1;", "mapa.u64 %d1, %d1, %r1;",
         "st.b32 [%d1], %t;"]),

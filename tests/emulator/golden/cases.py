@@ -198,7 +198,7 @@ SCALAR_OPCODES = (
     "dp2a.lo.s32.u32", "add.cc.u32", "sub.cc.u32", "addc.cc.u32", "addc.u32", "subc.cc.u32", "mad.lo.cc.u32",
     "madc.hi.u32", "max.s16x2", "max.relu.s16x2", "min.u16x2", "add.u16x2", "szext.clamp.s32", "szext.wrap.u32",
     "bmsk.clamp.b32", "mul24.lo.u32", "and.pred", "or.pred", "xor.pred", "not.pred",
-    *(f"setp.{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in (*_WORDS, "u16")),
+    *(f"setp.{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in (*_WORDS, "u16", "s16")),
     *(f"setp.{name}.{kind}" for kind in ("b16", "b32", "b64") for name in ("eq", "ne")), "selp.u32", "selp.u64",
     *(f"setp.{name}.f32" for name in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "gtu", "num", "nan")),
     "setp.lt.f64", "setp.neu.f16", "setp.lt.bf16", "setp.lt.and.s32", "setp.gt.ftz.f32", "set.lt.u32.f32",

@@ -788,7 +788,8 @@ def _stores() -> list[Case]:
 def _later_cases() -> list[Case]:
     prefix = f"async.shared::cluster.{_TX}"
     cases = [remote_store(f"st.{prefix}.{kind}") for kind in ("b32", "b64", "v2.b32", "v4.b32", "v2.b64")]
-    cases += [remote_store(f"st.async.weak.shared::cluster.{_TX}.b32")]
+    cases += [remote_store(f"st.async.weak.shared::cluster.{_TX}.{kind}") for kind in ("b32", "v4.b32")]
+    cases += [remote_store(f"st.{prefix}.{kind}") for kind in ("f32", "v4.f32")]
     forms = [f"{root}.{kind}" for root in ("add", "min", "max") for kind in ("u32", "s32")]
     forms += ["add.u64", "inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32"]
     return cases + [remote_reduction(f"red.async.relaxed.cluster.shared::cluster.{_TX}.{form}") for form in forms]

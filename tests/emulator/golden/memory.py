@@ -374,6 +374,7 @@ _SCOPES = ("cta", "cluster", "gpu", "sys")
 LOADS = (
     *(f"ld.{space}.{kind}" for space in ("global", "shared") for kind in (*_TYPES, *_VECTORS)),
     *(f"ld.global.{hint}.{kind}" for hint in _LOAD_HINTS for kind in _HINTED_TYPES),
+    *(f"ld.global.nc.{kind}" for kind in (*_TYPES, *_VECTORS) if kind not in _HINTED_TYPES),
     *(f"ld.volatile.global.{kind}" for kind in ("b32", "b64", "v4.b32")), "ld.volatile.shared.b32",
     *(f"ld.{order}.{scope}.global.{kind}" for order in ("relaxed", "acquire") for scope in _SCOPES
       for kind in ("b32", "b64")), "ld.mmio.relaxed.sys.global.b32",

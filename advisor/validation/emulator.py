@@ -56,6 +56,7 @@ VERDICTS: dict[str, CaseVerdict] = {
     "EMU_CALL": "not_run",
 }
 """The verdict of each report; any other one says that a rule of PTX is broken: `protocol`."""
+FATAL_WARNINGS = ("EMU_GRID_WAIT_SKIPPED",)  # what the kernels of this project promise not to do, legal or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,9 @@ class EmulatorBackend:
                 return Shown(manner, "launch_error", error.code, str(error))
             except RefusedError as error:
                 return Shown(manner, VERDICTS.get(error.code, "protocol"), error.code, str(error))
+            for each in outcome.warnings:
+                if each.code in FATAL_WARNINGS:
+                    return Shown(manner, "protocol", each.code, f"{image[0]}: {each.message}")
             outcomes.append(outcome)
         return judge.shown(manner, outcomes)
 
@@ -195,7 +199,7 @@ class EmulatorBackend:
         )
         known = {each.name for each in self._setup.launch.arguments}
         arguments = {name: value for name, value in case.arguments.items() if name in known}
-        return resolve(self._setup.launch, kernel.id, arguments, facts, image[1])
+        return behind_another(resolve(self._setup.launch, kernel.id, arguments, facts, image[1]))
 
     def _keep(
         self,
@@ -213,6 +217,15 @@ class EmulatorBackend:
             (place / f"{image[0]}.{image[1]}.ptx").write_bytes(text)
         profile = write_profile(self._setup.profiles[images[0]])
         (place / f"{rung}.profile.toml").write_text(profile, encoding="utf-8")
+
+
+def behind_another(launch: ResolvedLaunch) -> ResolvedLaunch:
+    """A kernel that may start before the one before it has ended runs behind one that ends late and writes all that
+    this one touches."""
+    if not launch.attributes.programmatic_stream_serialization:
+        return launch
+    scratch = [param.name for param in launch.params if param.kind == "scratch"]
+    return launch.model_copy(update={"predecessor_writes": [*launch.buffers, *scratch]})
 
 
 class _Judge:

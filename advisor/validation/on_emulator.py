@@ -265,6 +265,8 @@ class OnEmulator(Driver):
             "correct": correct,
             "runs": len(runs),
         }
+        if lane.row.main.attributes.programmatic_stream_serialization:
+            facts["predecessor"] = "late"
         if figures := self.counted.get(lane.images):
             facts["counted"] = as_facts(figures)
         if image != lane.target:

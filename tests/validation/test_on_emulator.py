@@ -53,9 +53,12 @@ def no_compiler(_: list[BuildUnit]) -> list[Any]:
 
 
 def written(
-    folder: Path, images: Mapping[tuple[str, str], FakeImage], change: Callable[[Plan], Plan] = lambda made: made
+    folder: Path,
+    images: Mapping[tuple[str, str], FakeImage],
+    change: Callable[[Plan], Plan] = lambda made: made,
+    text: str = PROBLEM,
 ) -> Bundle:
-    problem = parse_problem(PROBLEM, "problem.yaml")
+    problem = parse_problem(text, "problem.yaml")
     work, profile = workload(problem), load_profile("h200")
     profiles = {"sm90": profile, "portable": profile}
     made = plan(work, profile, target_name="h200", target_source="profile", rung_profiles=profiles)
@@ -68,7 +71,10 @@ def written(
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], FakeImage]:
     """The images of the bundle: real PTX, and a cubin that nobody loads."""
-    bundle = written(tmp_path_factory.mktemp("sources"), {})
+    return images_of(written(tmp_path_factory.mktemp("sources"), {}))
+
+
+def images_of(bundle: Bundle) -> dict[tuple[str, str], FakeImage]:
     rows = units(bundle)
     wanted = [row for row in rows if row.target in COMPILED]
     compiled = compile_many(
@@ -287,6 +293,48 @@ def test_a_sequence_runs_on_what_its_first_kernel_left(tmp_path: Path) -> None:
     result = of(emulated(bundle, ("k_one_slice",)), "sm90_static_s3", "k_one_slice")
     assert (result.verdict, result.runs[0].code) == ("protocol", "EMU_UNINITIALISED")
     assert "sm90_static_s3_reduce:" in result.detail
+
+
+# --- behind another kernel --------------------------------------------------------------------------------------------
+
+BEHIND = PROBLEM + "launch: {pdl: true}\n"
+
+
+@pytest.fixture(scope="module")
+def images_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], FakeImage]:
+    return images_of(written(tmp_path_factory.mktemp("behind"), {}, text=BEHIND))
+
+
+def test_kernels_that_start_early_run_behind_one_that_is_late(images_behind: Any, tmp_path: Path) -> None:
+    evidence = emulated(written(tmp_path, images_behind, text=BEHIND), ("k_one", "k_zero"), async_policies=("lazy",))
+    result = of(evidence, STATIC, "k_one")
+    assert result.verdict == "correct", result.detail
+    assert result.launch is not None
+    assert set(result.launch.predecessor_writes) == {"A", "B", "D"}
+    assert gate(evidence, STATIC, "sm_90a").facts["predecessor"] == "late"
+    # A portable kernel cannot wait, so it is never launched early.
+    portable = of(evidence, PORTABLE, "k_one")
+    assert portable.launch is not None
+    assert portable.launch.predecessor_writes == []
+    assert portable.launch.attributes.programmatic_stream_serialization is False
+    assert "predecessor" not in gate(evidence, PORTABLE, "sm_80").facts
+
+
+@pytest.mark.parametrize(("warp", "code"), [(0, "EMU_GRID_WAIT"), (3, "EMU_GRID_WAIT_SKIPPED")])
+def test_a_warp_that_does_not_wait_fails_the_bundle(warp: int, code: str, images_behind: Any, tmp_path: Path) -> None:
+    """Warp 0 loads; warp 3 has nothing to do and leaves a CTA without a cluster at once."""
+    others = f"setp.ne.u32 %pskip, %rskip, {warp}; @%pskip griddepcontrol.wait;"
+    skip = "{ .reg .pred %pskip; .reg .u32 %rskip; mov.u32 %rskip, %tid.x; shr.u32 %rskip, %rskip, 5; " + others + " }"
+    edited = dict(images_behind)
+    key = (ONE_TILE, "sm_90a")
+    text, count = re.subn(r"griddepcontrol\.wait;", skip, images_behind[key].ptx)
+    assert count == 1
+    edited[key] = image_of(text, images_behind[key].registers)
+    evidence = emulated(written(tmp_path, edited, text=BEHIND), ("k_one",))
+    result = of(evidence, ONE_TILE, "k_one")
+    assert (result.verdict, result.runs[0].code) == ("protocol", code), result.detail
+    assert gate(evidence, ONE_TILE, "sm_90a").result == "fail"
+    assert of(evidence, STATIC, "k_one").verdict == "correct"
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

@@ -263,6 +263,10 @@ def _machine_code(p: GemmProblem, c: Candidate) -> list[CountRow]:
             limit_is="none planned",
         )
     ]
+    if p.launch.pdl and c.family != "portable":
+        found.append(
+            _at_least_one("dependency_waits", "waits for the kernel before this one", ISSUE, "ptx", "pdl is asked for")
+        )
     if c.work.mma_ctas == 2:
         products = c.tile[2] * p.a.element_bytes // MMA_K_BYTES
         found.append(_of("sass", "tcgen05_pair_mma", "of the MMAs, those of a CTA pair", products))
@@ -415,15 +419,6 @@ def _of(source: str, key: str, name: str, planned: float, group: str = ISSUE) ->
     return CountRow.model_validate({**_counted(key, name, "", group, planned).model_dump(), "source": source})
 
 
-def _at_least_one(key: str, name: str, group: str) -> CountRow:
-    return CountRow(
-        group=group,
-        name=name,
-        source="sass",
-        key=key,
-        relation="at_least",
-        limit=1,
-        limit_is="multicast is planned",
-        within="as planned",
-        beyond="not what the plan says",
-    )
+def _at_least_one(key: str, name: str, group: str, source: str = "sass", why: str = "multicast is planned") -> CountRow:
+    planned = _of(source, key, name, 1, group)
+    return planned.model_copy(update={"relation": "at_least", "limit_is": why})

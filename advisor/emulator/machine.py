@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,7 +46,7 @@ from advisor.emulator.program import Program, unknown
 from advisor.emulator.ptx.graph import Block
 from advisor.emulator.ptx.ir import TYPE_BITS, Immediate, Instruction, Operand, Register, Symbol
 from advisor.emulator.register_pool import RegisterPool
-from advisor.emulator.report import KernelFault, Place, Reporter, Who
+from advisor.emulator.report import KernelFault, Place, Reporter, Who, shown_file
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.tcgen05 import Tcgen05
 from advisor.emulator.transfers import Transfers
@@ -256,8 +255,7 @@ class Machine:
             instruction = self.program.instructions[pc]
             line, text = instruction.line, instruction.text
             if instruction.place is not None:
-                file = instruction.place.file  # NVRTC puts names that are no files of this machine at the root
-                source = f"{file if Path(file).exists() else file.lstrip('/')}:{instruction.place.line}"
+                source = f"{shown_file(instruction.place.file)}:{instruction.place.line}"
         if who is None:
             return Place(line, source, text, lane=lane)
         cta = None

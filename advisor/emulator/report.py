@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from advisor.errors import RefusedError
@@ -122,6 +123,15 @@ class KernelFault(RefusedError):
 
     def __str__(self) -> str:
         return str(self.finding)
+
+
+def shown_file(name: str) -> str:
+    """A source file as a reader finds it: from the current folder where it lies below. NVRTC puts names that are no
+    files of this machine at the root."""
+    path = Path(name)
+    if not path.exists():
+        return name.lstrip("/")
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else name
 
 
 class Locator(Protocol):

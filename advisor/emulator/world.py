@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -129,18 +130,36 @@ class World:
         self.slots_per_sm = ctas_per_sm(
             self.profile, self.launch.threads, self.launch.registers, self.launch.smem_bytes
         )  # fmt: skip
-        self._free = [[self.slots_per_sm] * sms for sms in self.profile.sm_groups]
         self._first_sm = [sum(self.profile.sm_groups[:each]) for each in range(len(self.profile.sm_groups))]
         self.waiting = deque(range(size_of(self.launch.clusters)))
-        self.occupy(self.busy_sms)
-        self._hosts_largest = self._roomiest(self.launch.largest_size) is not None
         least = self.launch.largest_size if self.mix.policy == "preferred" else self.launch.cluster_size
-        if self._roomiest(least) is None:
-            raise refused(
-                f"no SM group has room for a cluster of {least} CTAs of {self.launch.threads} "
-                f"threads, {self.launch.registers} registers and {self.launch.smem_bytes} bytes of shared memory",
-                {"slots_per_sm": self.slots_per_sm, "sm_groups": list(self.profile.sm_groups), "busy": self.busy_sms},
-            )
+        if not self._room_beside(self.busy_sms, least):
+            self._refuse_room(least)
+        self._hosts_largest = self._roomiest(self.launch.largest_size) is not None
+
+    def _room_beside(self, busy_sms: int, size: int) -> bool:
+        """Whether a cluster of this size fits while other work holds this many SMs, which it does from here on."""
+        self._free = [[self.slots_per_sm] * sms for sms in self.profile.sm_groups]
+        self.occupy(busy_sms)
+        return self._roomiest(size) is not None
+
+    def _refuse_room(self, size: int) -> NoReturn:
+        launch, profile = self.launch, self.profile
+        needs = (
+            f"a cluster of {size} CTA{'s' if size > 1 else ''} of {launch.threads} threads, {launch.registers} "
+            f"registers a thread and {launch.smem_bytes} bytes of shared memory"
+        )
+        numbers = {"slots_per_sm": self.slots_per_sm, "sm_groups": list(profile.sm_groups), "busy_sms": self.busy_sms}
+        fewer = range(min(self.busy_sms, profile.sms), -1, -1)
+        most = next((each for each in fewer if self._room_beside(each, size)), None)
+        if most is None:
+            raise refused(f"no SM group of {profile.name} has room for {needs}", numbers)
+        raise refused(
+            f"other work holds {self.busy_sms} SMs, {profile.name} has {profile.sms}, and no SM group has room left "
+            f"for {needs}",
+            {**numbers, "most_busy_sms": most},
+            f"leave it room: at most {most} busy SMs",
+        )
 
     # --- residency ----------------------------------------------------------------------------------------------------
 
@@ -374,10 +393,8 @@ def _check_preferred(profile: DeviceProfile, launch: LaunchShape) -> None:
         )
 
 
-def refused(message: str, numbers: dict[str, object]) -> InputError:
-    return InputError(
-        "EMU_LAUNCH_REFUSED", f"the hardware refuses this launch: {message}", fix="change the launch", numbers=numbers
-    )
+def refused(message: str, numbers: dict[str, object], fix: str = "change the launch") -> InputError:
+    return InputError("EMU_LAUNCH_REFUSED", f"the hardware refuses this launch: {message}", fix=fix, numbers=numbers)
 
 
 def cut_profile(profile: DeviceProfile, cluster_size: int = 1, *, mixed: bool = False) -> DeviceProfile:

@@ -208,6 +208,18 @@ def test_a_cluster_that_fits_in_no_group_is_refused() -> None:
         World(replace(H200, sms=4, sm_groups=(2, 2)), shape(1, 4))
 
 
+@pytest.mark.parametrize(("cluster", "most"), [(1, 7), (2, 6), (4, 4)])
+def test_too_much_other_work_is_refused_with_what_would_leave_room(cluster: int, most: int) -> None:
+    """One CTA fits on an SM; other work begins with the last SM of the smaller group."""
+    few = replace(H200, sms=8, sm_groups=(6, 2))
+    for busy in (most + 1, 500):
+        with pytest.raises(InputError, match="other work holds") as caught:
+            World(few, shape(1, cluster), busy_sms=busy)
+        assert caught.value.numbers["most_busy_sms"] == most
+        assert f"at most {most} busy SMs" in caught.value.fix
+    assert World(few, shape(1, cluster), busy_sms=most).start()
+
+
 # --- peers ---------------------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,7 @@ def tensor_map(name: str, rows: int, columns: int, facts: dict) -> list[dict]:
 
 
 def main() -> None:
+    triton.knobs.compilation.always_compile = True  # what the cache holds names its source where it lay then
     signature = {
         "a": f"tensordesc<fp16[{BM},{BK}]>",
         "b": f"tensordesc<fp16[{BN},{BK}]>",

@@ -175,8 +175,8 @@ struct Smem {
 
 extern __shared__ __align__(1024) unsigned char dynamic_smem[];
 
-// Which CTA of its cluster this one is, and of the CTAs of the cluster's tile, who are more where a smaller cluster does
-// a part of it. The launch lays clusters along x alone: y and z of the grid are those of the tile's CTAs.
+// Which CTA of its cluster this one is, and which of those that do the cluster's tile: they are more where a smaller
+// cluster does a part of it. The launch lays clusters along x alone: y and z of the grid are those of the tile.
 struct Place {
     bool whole = !kMixed || ptx::cluster_nctarank() == kUnitSize;
     u32 extent_x = whole ? kUnitX : kClusterX;

@@ -65,7 +65,7 @@ def check_sass(p: GemmProblem, c: Candidate, kernel: Kernel, compiled: Compiled,
     assert compiled.sass == facts.summary(), label
     if kernel.entry != sm100.ENTRY:
         return
-    x, y, z = c.cluster
+    x, y, z = c.unit
     pair = c.work.mma_ctas == 2
     mma = "UTCQMMA" if p.is_fp8 else "UTCHMMA"
     assert facts.count(mma) == facts.tcgen05_mma == 4, label  # 128 bytes of K in steps of 32
@@ -99,6 +99,8 @@ REPRESENTATIVES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
      {"tile": (128, 128), "cluster": (2, 1, 4), "schedule": "static", "split_k": 4}),
     ("tf32, slices over scratch", {"dtype": "tf32", "epilogue": FULL},
      {"tile": (128, 128), "split_k": 4, "schedule": "one_tile"}),
+    ("two cluster sizes", {"epilogue": FULL},
+     {"tile": (128, 128), "cluster": (2, 1, 1), "schedule": "static", "preferred_cluster": (4, 2, 1)}),
     ("one CTA asks alone", {}, {"cluster": (1, 1, 1), "mma_ctas": 1}),
 ]  # fmt: skip
 CASES = pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 
+from advisor.records.launch import LaunchAttributes
 from tests.emulator import clc_kernels
 from tests.emulator.faults.model import Fault, Kernel, Launch, Macro, Pattern, settings
 from tests.emulator.test_clc import FAULTS as ROWS
@@ -59,6 +60,15 @@ FAULTS.append(
         "EMU_CLC_REQUEST_PER_CTA",
         twin("unicast", 0),
         Launch({"cluster": PAIR}),
+        SETTING,
+    )
+)
+FAULTS.append(
+    Fault(
+        "CLC: a request in a launch of two cluster sizes",
+        "EMU_CLC_MIXED_CLUSTERS",
+        twin("multicast", 0),
+        Launch({"attributes": LaunchAttributes(preferred_cluster=(4, 1, 1))}),
         SETTING,
     )
 )

@@ -94,7 +94,7 @@ def pairs() -> Kernel:
     return kernel(SETUP + PAIRS + LEAVE, launch(64, 4, 4), declarations=SHARED)
 
 
-RASTER = """    return {(tile.m * kClusterX + place.x) * kTileM, (tile.n * kClusterY + place.y) * kTileN,"""
+RASTER = """    return {(tile.m * kUnitX + place.tile_x) * kTileM, (tile.n * kUnitY + place.tile_y) * kTileN,"""
 OF_CTAS = """    const u32 cta = index * kClusterX + place.x;  // along N first, in bands of one tile
     return {cta / raster.tiles_n * kTileM, cta % raster.tiles_n * kTileN,"""
 

@@ -5,6 +5,7 @@ Touches no GPU, no file and no clock. A refusal is a plan with the verdict `refu
 Rules that are stated here and nowhere else
 -------------------------------------------
 - Overrides bind the family they name, else the best one that takes the operands; the rungs below are planned freely.
+  A family that is named and does not take the operands is refused: the next one is not what was asked for.
 - What the *machine* cannot give of a forced cluster is stepped down (16 to 8 to 4 ...), and a pair without tcgen05 is
   dropped, each with a finding; what a *constraint* or a kernel forbids is refused.
 - An operand that TMA cannot take sends the problem down the ladder with the pad that would mend it.
@@ -180,6 +181,8 @@ def _ladder(
             refusal = _forced_refusal(workload, search, forced, family)
         if not operand:
             raise refusal or _nothing_legal(search, family)
+        if family == named:
+            raise _named_refusal(named, operand[0])
         if not rungs:
             verdict = "adjust"
             findings.extend(_down(operand, family, findings))
@@ -256,6 +259,12 @@ def _missing_family(named: str, target: DeviceProfile) -> _Refused:
         f"kernel {named} is forced, and {target.title} ({target.arch}) has no {feature}",
         {"kernel": named, "target": target.arch},
     )
+
+
+def _named_refusal(named: str, broken: Violation) -> _Refused:
+    """The kernel that `overrides.kernel` names does not take the operands: another family is not what was asked for."""
+    message = f"kernel: {named} is forced and refused: {broken.message}"
+    return _Refused(broken.code, message, {**broken.numbers, "kernel": named})
 
 
 def _forced_refusal(workload: Workload, search: Search, forced: Mapping[str, Any], family: Family) -> _Refused:

@@ -393,8 +393,9 @@ def _explain(
         return "PROBLEM_RANGE", message, f"write a value of {word} {bound}"
     if kind == "literal_error":
         options = [each.strip(" '") for each in re.split(r",| or ", str(context["expected"]))]
-        near = difflib.get_close_matches(str(value), options, n=1, cutoff=0.5)
-        fix = f"did you mean {near[0]}?" if near else f"write one of {', '.join(options)}"
+        meant = [each for each in _MEANT.get(str(value).lower(), ()) if each in options]
+        near = meant or difflib.get_close_matches(str(value), options, n=1, cutoff=0.5)
+        fix = f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(options)}"
         return "PROBLEM_CHOICE", f"{shown} is not one of {', '.join(options)}", fix
     if field == "name" and kind in ("string_pattern_mismatch", "string_too_long"):
         safe = re.sub(r"[^a-z0-9_]", "_", str(value).lower()).lstrip("0123456789_")[:MAX_NAME_LENGTH]
@@ -419,11 +420,27 @@ def _known_key(key: str, place: Path_, model: type[BaseModel]) -> str:
     if not place:
         for name in reversed(known):
             elsewhere |= {each: f"{name}: {{{each}: ...}}" for each in _keys_at(model, (name,))}
-    near = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=0.5)
+    if key.lower() in _MEANT_KEYS and not place:
+        return _MEANT_KEYS[key.lower()]
+    near = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=0.55)
     if not near:
         return f"known keys here: {', '.join(known)}"
     return f"did you mean {near[0] if near[0] in known else elsewhere[near[0]]}?"
 
+
+# What other tools call it.
+_MEANT = {
+    **dict.fromkeys(("fp8", "f8", "float8"), ("e4m3", "e5m2")),
+    **dict.fromkeys(("fp8_e4m3", "float8_e4m3fn", "e4m3fn"), ("e4m3",)),
+    **dict.fromkeys(("fp8_e5m2", "float8_e5m2"), ("e5m2",)),
+    **dict.fromkeys(("bfloat16", "bf"), ("bf16",)),
+    **dict.fromkeys(("float16", "f16", "half"), ("fp16",)),
+    **dict.fromkeys(("fp32", "float32", "f32", "float"), ("fp32", "tf32")),
+}
+_MEANT_KEYS = dict.fromkeys(
+    ("layout", "transpose", "trans", "trans_a", "trans_b", "transa", "transb"),
+    "layouts are of each matrix: a: {major: k or m}, b: {major: k or n}, c and d: {major: n or m}",
+)
 
 _EXPECTED = {
     "int_type": "an integer",

@@ -336,3 +336,22 @@ def test_the_schema_is_a_schema_and_describes_every_key() -> None:
 def test_the_schema_refuses_what_the_loader_refuses(document: dict[str, object]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, problem_schema())
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("dtype: fp8", "did you mean e4m3 or e5m2?"),
+        ("dtype: float8_e5m2", "did you mean e5m2?"),
+        ("dtype: bfloat16", "did you mean bf16?"),
+        ("dtype: half", "did you mean fp16?"),
+        ("dtype: bf16\nd: {dtype: float32}", "did you mean fp32 or tf32?"),
+        ("dtype: float32", "did you mean tf32?"),
+        ("dtype: bf16\nlayout: nt", "layouts are of each matrix: a: {major: k or m}"),
+        ("dtype: bf16\ntrans_a: true", "layouts are of each matrix: a: {major: k or m}"),
+    ],
+)
+def test_what_other_tools_call_it_is_understood_in_the_fix(line, fix):
+    with pytest.raises(ProblemError) as caught:
+        parse_problem(f"kind: gemm\nm: 64\nn: 64\nk: 64\n{line}\n", "problem.yaml")
+    assert caught.value.fix.startswith(fix)

@@ -344,8 +344,8 @@ def _shape_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
         found.append(
             Violation(
                 "MMA_SHAPE",
-                f"tcgen05.mma takes M 64 or 128 per CTA and N {step} to 256 in steps of {step} for "
-                f"{c.work.mma_ctas} CTA{'s' if pair else ''}; the tile is {tile_m} x {tile_n}",
+                "tcgen05.mma takes M 64 or 128 per CTA, and N 8 to 256 in steps of 8 for one CTA, 16 to 256 in steps "
+                f"of 16 for a pair (mma_ctas: 2); the tile is {tile_m} x {tile_n} for {'a pair' if pair else 'one'}",
                 {"tile": list(c.tile), "mma_ctas": c.work.mma_ctas},
             )
         )

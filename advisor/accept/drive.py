@@ -6,6 +6,7 @@ to run on this GPU or in this bundle does not apply, and never reads as passed. 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from advisor import __version__
 from advisor.accept.backend import AcceptSetup
 from advisor.accept.steps import BY_NAME, STEPS, Step
 from advisor.bundle import Facts, resolve
-from advisor.codegen.twins import single_cta
 from advisor.errors import AdvisorError, ToolError
 from advisor.machine.features import Feature, loadable, supports
 from advisor.machine.profile import DeviceProfile
@@ -103,7 +103,9 @@ class Acceptor(Driver):
     # ---- all steps ----------------------------------------------------------------------------------------------
 
     def run(self) -> Acceptance:
-        with Workers(self.options.backend) as workers:  # they start while the compiler works
+        # Each step takes a new process, and few last as long as its imports.
+        spares = max(2, min(6, (os.cpu_count() or 2) // 2))
+        with Workers(self.options.backend, spares=spares) as workers:  # they start while the compiler works
             self.workers = workers
             self.progress("building what the bundle does not hold", 0, len(STEPS))
             self._assemble()
@@ -222,12 +224,11 @@ class Acceptor(Driver):
     def _with_static(self, assembly: Assembly) -> Assembly:
         """A persistent kernel without clusters, of the best family that runs here: the one step between a CTA for each
         tile and clusters. Where it cannot be had, the step does not apply."""
-        best = next(
-            (row for row in self.rows if row.run.candidate.family != "portable" and self._has_images(row)), None
-        )
+        single = [row for row in self._of("one_tile") if self._has_images(row)]
+        best = next((row for row in single if row.run.candidate.family != "portable"), None)
         if best is None:
             return assembly
-        candidate = self.workload.fitted(single_cta(best.run.candidate).with_schedule("static"))
+        candidate = self.workload.fitted(best.run.candidate.with_schedule("static"))
         capability = self.target.info.compute_capability
         if self.workload.clauses(candidate, self.target.profile):
             return assembly

@@ -63,11 +63,10 @@ def with_accepted(
     _check_once(accepted)
     rows = compiled_rows(bundle, built)
     if evidence is None:
-        nothing = "no validation ran on this machine"
         evidence = Evidence(
             bundle=bundle.name,
             manifest_hash=bundle.manifest_hash,
-            gates=[not_run(row, nothing) for row in rows],
+            gates=[not_run(row, _why_not(row, accepted)) for row in rows],
             verdict="not_run",
         )
     known = {(row.kernel_id, row.image): row for row in rows}
@@ -132,6 +131,13 @@ def _check_hashes(bundle: Bundle, known: Mapping[tuple[str, str], KernelEvidence
 
 def _launched(accepted: Acceptance) -> list[AcceptedKernel]:
     return [each for each in accepted.kernels if each.in_bundle and each.result != "not_run"]
+
+
+def _why_not(row: KernelEvidence, accepted: Sequence[Acceptance]) -> str:
+    """What the files say of an image that did not run."""
+    kernels = [kernel for each in accepted for kernel in each.kernels if kernel.in_bundle and kernel.reason]
+    reasons = [k.reason for k in kernels if (k.kernel_id, k.image, k.result) == (row.kernel_id, row.image, "not_run")]
+    return "; ".join(dict.fromkeys(reasons)) or "no validation ran on this machine"
 
 
 def _raised(row: KernelEvidence, accepted: Acceptance) -> KernelEvidence:

@@ -199,11 +199,11 @@ class Worker:
 class Workers:
     """Hands out fresh processes. The next ones start while this one works, so that their imports cost no time."""
 
-    def __init__(self, backend: str, setup: Any = None) -> None:
+    def __init__(self, backend: str, setup: Any = None, spares: int = SPARES) -> None:
         self.setup = setup  # what a process opens with; may change between processes
         self._backend = backend
         self._current: Worker | None = None
-        self._spares = deque(Worker(backend) for _ in range(SPARES))
+        self._spares = deque(Worker(backend) for _ in range(spares))
 
     def fresh(self) -> Worker:
         """A process whose backend is open. Raises what opening raises."""

@@ -129,6 +129,7 @@ _MAIN = """\
 #include "sample.h"
 
 #include <cstdio>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -561,6 +562,61 @@ def test_grids_beyond_the_limits_are_refused_and_offsets_have_64_bits(make: Make
     maps = [line.split() for line in printed if line.startswith("map")]
     assert maps[0][2:5] == ["8192", "1048576", "1"]
     assert int(maps[0][5]) * int(maps[0][3]) > 2**33  # bytes of A
+
+
+def test_a_kernel_that_may_overlap_the_one_before_it_says_so_at_launch(make: Make, tmp_path: Path) -> None:
+    for pdl in (False, True):
+        folder = tmp_path / str(pdl)
+        folder.mkdir()
+        program = Program(folder, render_bundle(*make([{}], launch={"pdl": pdl})))
+        body = "  sample_launcher* launcher = open();\n" + _call(program.launch, {})
+        body += '  for (const auto& each : fake.trace) std::printf("%s\\n", each.c_str());\n'
+        assert program.run(body).count("overlap") == (1 if pdl else 0)
+
+
+def test_nothing_that_is_null_or_too_long_is_followed(programs: Callable[[str], Program]) -> None:
+    body = """
+  sample_launcher* launcher = nullptr;
+  const std::string folder(5000, 'x');
+  say(sample_create(folder.c_str(), &launcher));
+  say(sample_create(nullptr, &launcher));
+  say(sample_create("images", nullptr));
+  say(sample_get("images", nullptr));
+  sample_destroy(nullptr);
+  launcher = open();
+  sample_arguments arguments = sample_defaults();
+  sample_buffers buffers = {at(0x10000), at(0x20000), at(0x40000)};
+  char text[8];
+  const char* rung = nullptr;
+  say(sample_pick(nullptr, &arguments, &buffers, nullptr, &rung));
+  say(sample_pick(launcher, &arguments, &buffers, nullptr, nullptr));
+  say(sample_pick(launcher, &arguments, nullptr, nullptr, &rung));
+  say(sample_describe(launcher, &arguments, &buffers, nullptr, nullptr, 8));
+  say(sample_describe(launcher, &arguments, &buffers, nullptr, text, 0));
+  say(sample_workspace_bytes(launcher, &arguments, &buffers, nullptr, nullptr));
+  say(sample_residency(launcher, "portable_one_tile", nullptr));
+  say(sample_prepare_workspace(launcher, &arguments, &buffers, nullptr, nullptr, 0, nullptr));
+  std::printf("%s %s\\n", sample_status_name(static_cast<sample_status>(15)), sample_rung(0));
+"""
+    _runtime_file(programs("clc"), None)
+    printed = [line for line in programs("clc").run(body) if not line.startswith("memset")]
+    wanted = [
+        "status 1 the folder of images has a name that is too long",
+        "status 1 image_folder or launcher is null",
+        "status 1 image_folder or launcher is null",
+        "status 1 launcher is null",
+        "status 0 ",
+        "status 1 launcher, arguments or buffers is null",
+        "status 1 rung is null",
+        "status 1 launcher, arguments or buffers is null",
+        "status 1 text is null or has no bytes",
+        "status 1 text is null or has no bytes",
+        "status 1 bytes is null",
+        "status 1 launcher, kernel or max_active_clusters is null",
+        "status 0 ",
+        "unknown sm100_clc_2x1x1",
+    ]
+    assert printed == wanted
 
 
 # --- runtime.json ----------------------------------------------------------------------------------------------------

@@ -137,16 +137,15 @@ def test_the_sister_path_passes_and_says_what_does_not_apply(h200: Any) -> None:
 
 
 def test_clc_that_hangs_is_switched_off_and_nothing_else_is_lost(b200: Any) -> None:
-    accepted = b200.accept("ClcHangs")
+    accepted = b200.accept("ClcHangs", steps="clc_many_waves,graphs")
     try:
         ((name, run),) = wrong(accepted)
         assert (name, run.case, run.verdict) == ("clc_many_waves", "clusters_waves", "deadlock")
         assert "no answer within 1 s while in 'clusters_waves: launch'" in run.detail
-        found = verdicts(accepted)
-        assert found.pop("clc_many_waves") == "fail"
-        assert set(found.values()) == {"pass"}
-        later = {each.run for name in ("busy_sms", "graphs", "launches") for each in step(accepted, name).runs}
-        assert "sm100_clc_2x1x1" not in later
+        assert step(accepted, "clc_many_waves").verdict == "fail"
+        assert step(accepted, "clc_one_wave").verdict == step(accepted, "graphs").verdict == "pass"
+        assert {run.run for run in step(accepted, "graphs").runs} >= {"sm100_static_2x1x1", "portable_one_tile"}
+        assert "sm100_clc_2x1x1" not in {run.run for run in step(accepted, "graphs").runs}
         assert step(accepted, "graphs").facts["left_out"]["sm100_clc_2x1x1"] == "clusters_waves: deadlock"
         assert kernel(accepted, "sm100_clc_2x1x1", "sm_100a").result == "fail"
         assert kernel(accepted, "sm100_static_2x1x1", "sm_100a").result == "pass"
@@ -177,7 +176,9 @@ def test_clc_that_is_wrong_is_switched_off_too(b200: Any) -> None:
 
 def test_a_cluster_kernel_that_hangs_ends_its_own_way_alone(h200: Any) -> None:
     """One launch that hangs for each kernel, not one for each case; steps behind it are not run; CLC stays on."""
-    accepted = h200.accept("PairHangs")
+    before = _children()
+    accepted = h200.accept("PairHangs", steps="clc_many_waves,graphs")
+    assert _children() <= before  # whoever hung was ended
     hung = wrong(accepted)
     assert {(name, run.verdict) for name, run in hung} == {("pairs", "deadlock")}
     assert len(hung) == len({run.run for _, run in hung})
@@ -185,7 +186,7 @@ def test_a_cluster_kernel_that_hangs_ends_its_own_way_alone(h200: Any) -> None:
     assert step(accepted, "clc_one_wave").verdict == "not_run"
     assert step(accepted, "clc_one_wave").reason == "needs pairs, which failed"
     assert step(accepted, "clc_many_waves").reason == "needs clc_one_wave, which was not run"
-    assert {step(accepted, name).verdict for name in ("busy_sms", "graphs", "launches", "times")} == {"pass"}
+    assert step(accepted, "graphs").verdict == "pass"
     assert kernel(accepted, "sm90_static_2x1x1", "sm_90a").result == "fail"
     assert kernel(accepted, "sm90_one_tile", "sm_90a").result == "pass"
     assert not (h200.bundle.folder / "runtime.json").exists()
@@ -248,12 +249,6 @@ def test_sms_that_cannot_be_held_say_nothing_of_the_kernel(h200: Any) -> None:
     assert step(accepted, "busy_sms").verdict == "not_run"
     assert "3 of 8 CTAs" in step(accepted, "busy_sms").runs[0].detail
     assert kernel(accepted, "portable_one_tile", "sm_90").result == "pass"
-
-
-def test_no_child_is_left_behind(h200: Any) -> None:
-    before = _children()
-    h200.accept("PairHangs", steps="pairs")
-    assert _children() <= before
 
 
 def _children() -> set[int]:

@@ -177,7 +177,9 @@ class Order(Clocks):
         if write:
             self._check_reads(batch)
             self._store_write(batch)
-            shadow.lanes.wrote(cells, lanes)
+            lost = shadow.lanes.wrote(cells, lanes)
+            if lost.size and payload is not None and strong is None:
+                self._check_collisions(batch, lost)
         else:
             self._store_read(batch)
             shadow.lanes.read(cells, left)
@@ -327,6 +329,30 @@ class Order(Clocks):
             lanes = lanes.copy()
             lanes[together] = SEVERAL
         return lanes
+
+    def _check_collisions(self, batch: _Batch, lost: Longs) -> None:
+        """Lanes of one warp that store to one place in one instruction: warns where the values differ."""
+        if ("EMU_STORE_COLLISION", batch.pc) in self.reporter.warnings:
+            return
+        cells, from_end = np.unique(batch.cells[::-1], return_index=True)
+        last = (batch.cells.size - 1 - from_end)[np.searchsorted(cells, batch.cells[lost])]
+        values = batch.granules()
+        apart = (values[lost] != values[last]).any(axis=1) & (batch.rows[lost] == batch.rows[last])
+        if not apart.any():
+            return
+        at = int(np.flatnonzero(apart)[0])
+        address, lane = batch.locate(int(lost[at]))
+        winner = batch.locate(int(last[at]))[1]
+        self.reporter.warn(
+            "EMU_STORE_COLLISION",
+            f"lanes {lane} and {winner} store different values to {batch.shadow.space} memory at {address:#x} in one "
+            "instruction: which of them stays is undefined",
+            self.who(int(batch.rows[lost[at]])),
+            batch.pc,
+            lane,
+            numbers={"address": address, "lanes": [lane, winner]},
+            fix="let one lane store, or use an atomic operation",
+        )
 
     def _since_met(self, records: Ints, rows: Longs) -> Flags:
         """Which of these records are of the same warp and later than the last meeting of its lanes."""
@@ -828,11 +854,14 @@ class _Batch:
         picked: Flags = equal.ravel() if self.mask is None else equal[self.mask]
         return np.repeat(picked, self.per_lane)
 
-    def written(self) -> list[bytes]:
+    def granules(self) -> npt.NDArray[np.uint8]:
         """Per granule: the bytes that its lane writes into it."""
         assert self.payload is not None
         values = np.ascontiguousarray(self.payload()[0])
         flat = values.reshape(*self.addresses.shape, -1).view(np.uint8)
         lanes = flat.reshape(-1, flat.shape[-1]) if self.mask is None else flat[self.mask]
-        width = max(1, lanes.shape[1] // self.per_lane)
-        return [each.tobytes()[part * width : (part + 1) * width] for each in lanes for part in range(self.per_lane)]
+        return lanes.reshape(len(lanes) * self.per_lane, -1)
+
+    def written(self) -> list[bytes]:
+        """The same as strings of bytes."""
+        return [each.tobytes() for each in self.granules()]

@@ -36,12 +36,14 @@ class LaneMarks:
         self.writes = np.repeat(self.writes, factor)
         self.reads = np.repeat(self.reads, factor)
 
-    def wrote(self, cells: Longs, lanes: Lanes) -> None:
-        """Lanes that write one granule together write the same there, or race elsewhere: then no lane is remembered."""
+    def wrote(self, cells: Longs, lanes: Lanes) -> Longs:
+        """Of lanes that write one granule together none is remembered. Returns the positions of those that were not the
+        last to write."""
         self.writes[cells] = lanes
-        lost = self.writes[cells] != lanes
-        if lost.any():
+        lost: Longs = np.flatnonzero(self.writes[cells] != lanes)
+        if lost.size:
             self.writes[cells[lost]] = UNKNOWN
+        return lost
 
     def read(self, cells: Longs, lanes: Lanes) -> None:
         self.reads[cells] = lanes

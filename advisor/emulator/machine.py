@@ -719,6 +719,8 @@ class Machine:
         mask = named[np.arange(g.n), first][:, None]
         wanted = ((mask >> _LANES) & np.uint32(1)).astype(bool)
         stray = on & ~wanted
+        if self.scheduler.meetings.elsewhere is not None:
+            on = on | self.scheduler.meetings.elsewhere[g.rows]
         missing = wanted & self.alive[g.sel] & ~on & np.asarray(on.any(axis=1))[:, None]
         for bad, what in ((stray, "is not in the mask that it names"), (missing, "is named by the mask but not here")):
             if bad.any():

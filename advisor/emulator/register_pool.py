@@ -115,6 +115,7 @@ class RegisterPool:
     # --- what PTX asks of a warpgroup ---------------------------------------------------------------------------
 
     def _legal(self, group: Group, index: int, site: int, what: str, wanted: int, up: bool) -> None:
+        """One that changes nothing needs no synchronisation before it: Triton asks twice for what it has."""
         machine = self.machine
         row = int(group.rows[index])
         held = int(self.held[row])
@@ -131,7 +132,7 @@ class RegisterPool:
                     f"setmaxnreg.{theirs[len(mine) - 1]}"
                 )
                 machine.fail(group, site, "EMU_REGISTERS", text, index, 0)
-            if len(mine) > 1 and not self._met(row, other, len(mine) - 1):
+            if len(mine) > 1 and wanted != held and not self._met(row, other, len(mine) - 1):
                 text = (
                     f"a second setmaxnreg, and nothing orders the one before it of warp {other % machine.warps} "
                     "before this: the warps of a warpgroup synchronise between two"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from advisor.emulator.ptx.graph import EXIT, Block
 from advisor.emulator.ptx.ir import Immediate, Instruction, Not, Operand
 from advisor.emulator.report import Event
+from advisor.emulator.warp_meetings import Meetings
 
 if TYPE_CHECKING:
     from advisor.emulator.machine import Machine
@@ -106,6 +107,7 @@ class Scheduler:
         self.rested = 0
         self.standing: list[Group] = []  # before an instruction that names lanes that are not there yet
         self.fruitless = 0
+        self.meetings = Meetings(self)
         self.parked: list[Parked] = []
         self.joins: dict[tuple[int, int], list[Join]] = {}
         self.counts = [0] * len(self.blocks)
@@ -150,7 +152,7 @@ class Scheduler:
                 if not self._unblock():
                     self._deadlock()
                 continue
-            self._run(group)
+            self.run_group(group)
             if progress is not None and self.steps >= due:
                 due = self.steps + REPORT_STEPS
                 progress(self.machine.world.started - len(self.machine.world.resident), total)
@@ -195,29 +197,34 @@ class Scheduler:
         else:
             self.add(group)
 
-    def _run(self, group: Group) -> None:
+    def _function(self, group: Group, block: Block) -> tuple[Any, Array | None]:
+        """The function of a block for this group, and the lanes that it is told."""
+        program, hot = self.machine.program, self.machine.undefined.hot
+        if hot is not None and hot[group.sel].any():
+            return program.followed_function(block.index), group.lanes()
+        found = (program.whole if group.mask is None else program.masked)[block.index]
+        return found or program.block_function(block.index, masked=group.mask is not None), group.mask
+
+    def run_group(self, group: Group) -> None:
+        """Runs the group from its block on, until it parts, waits, or somebody else is due."""
         machine = self.machine
-        program = machine.program
         registers = machine.registers
-        undefined = machine.undefined
         ran = 0
         while True:
             ran += 1
             block = self.blocks[group.block]
             self.counts[block.index] += group.n
             self.steps += 1
-            mask = lanes = group.mask
-            if undefined.hot is not None and undefined.hot[group.sel].any():
-                function, lanes = program.followed_function(block.index), group.lanes()
-            else:
-                found = (program.whole if mask is None else program.masked)[block.index]
-                function = found or program.block_function(block.index, masked=mask is not None)
+            mask = group.mask
+            function, lanes = self._function(group, block)
             try:
                 result = function(machine, group, registers, group.sel, group.n, lanes)
             except LanesMissing as missing:
                 self._stand_before(group, block, missing)
                 return
             self.fruitless = 0
+            if self.meetings.elsewhere is not None:
+                self.meetings.over()
             kind = block.kind
             if kind == "fall":
                 following = block.successors[0]
@@ -261,9 +268,13 @@ class Scheduler:
     def _stand_before(self, group: Group, block: Block, missing: LanesMissing) -> None:
         """The block begins with an instruction that names lanes that are elsewhere: the group looks again later."""
         self.counts[block.index] -= group.n
+        self.meetings.over()
         if missing.complete is not None and missing.complete.any():
             self.add(group.part(missing.complete))
             self.standing.append(group.part(~missing.complete))
+            return
+        if self.meetings.attempt(group, block):
+            self.fruitless = 0
             return
         self.fruitless += 1
         if self.fruitless > 2 * (len(self.ready) + len(self.resting)) + 8:

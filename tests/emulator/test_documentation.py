@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import registry
+from tests.emulator.golden.cases import all_cases
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
@@ -38,3 +39,10 @@ def test_every_code_is_in_the_list_and_warnings_are_marked() -> None:
     assert {code for code, _ in listed} == set(pages)
     wrongly = {code for code, marked in listed if bool(marked) != (pages[code] == "warning")}
     assert wrongly == set()
+
+
+def test_the_number_of_golden_cases_is_the_number_of_golden_cases() -> None:
+    numbers = (ROOT / "docs" / "emulator_numbers.md").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"single-instruction kernels, {len(all_cases())} of them" in numbers
+    assert f"agrees with {len(all_cases())} golden cases" in changes

@@ -47,6 +47,11 @@ def test_registers_come_and_go_with_a_barrier_between() -> None:
     assert np.array_equal(execute(TWICE).typed("OUT"), np.arange(256))
 
 
+def test_a_warp_may_ask_for_what_it_has_without_a_barrier() -> None:
+    again = TWICE.replace("st.global", "setmaxnreg.inc.sync.aligned.u32 128; st.global")
+    assert np.array_equal(execute(again).typed("OUT"), np.arange(256))
+
+
 def test_the_report_says_what_the_pool_holds() -> None:
     with pytest.raises(KernelFault) as caught:
         execute(LATE.replace("216", "224"))

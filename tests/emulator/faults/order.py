@@ -40,6 +40,12 @@ def lanes() -> Kernel:
 
 FAULTS = [
     Fault(
+        "lanes of one warp that store different values to one place at once",
+        "EMU_STORE_COLLISION",
+        kernel("mov.u32 %r9, 7; st.global.u32 [%d1], %r9; ret;", launch(32)),
+        Text("st.global.u32 [%d1], %r9;", "st.global.u32 [%d1], %r0;"),
+    ),
+    Fault(
         "shared memory written by two warps with no barrier between",
         "EMU_DATA_RACE",
         kernel(

@@ -8,7 +8,7 @@ from tests.emulator.kernels import launch
 
 HALVES = "setp.lt.u32 %p1, %r0, 32; @%p1 bra A;"
 MATRIX = """.reg .b32 %s<6>; mov.u32 %s1, box; and.b32 %s2, %r0, 15; shl.b32 %s2, %s2, 4; add.s32 %s1, %s1, %s2;
-    st.shared.v4.u32 [%s1], {%r0, %r0, %r0, %r0}; bar.warp.sync -1; """
+    st.shared.v4.u32 [%s1], {%s2, %s2, %s2, %s2}; bar.warp.sync -1; """
 
 FAULTS = [
     Fault(

@@ -23,7 +23,7 @@ from advisor.machine import load_profile
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import is_path
 from advisor.planner import plan as make_plan
-from advisor.problem import GemmProblem, load_problem, place_of
+from advisor.problem import Problem, load_problem, place_of
 from advisor.records.candidate import Candidate, Family, OccupancyKey
 from advisor.records.evidence import Chip, Evidence
 from advisor.records.plan import Finding, Plan
@@ -128,7 +128,7 @@ class Targeting:
 class Planned:
     """A plan and what it was made from."""
 
-    problem: GemmProblem
+    problem: Problem
     workload: Workload
     targeting: Targeting
     plan: Plan
@@ -186,7 +186,7 @@ def plan_file(path: str | Path, *, target: str | None = None, progress: Progress
     return _plan(problem, _targeting(problem, target, Path(path), progress), None, progress)
 
 
-def _targeting(problem: GemmProblem, asked: str | None, file: Path, progress: Progress) -> Targeting:
+def _targeting(problem: Problem, asked: str | None, file: Path, progress: Progress) -> Targeting:
     """The target of a command that only describes a GPU and runs nothing on it."""
     if (asked if asked is not None else problem.target) == "auto":
         with at_hand(ANY_DEVICE) as (gpu, _):
@@ -198,14 +198,14 @@ def _targeting(problem: GemmProblem, asked: str | None, file: Path, progress: Pr
     return targeting
 
 
-def _read(path: str | Path, progress: Progress) -> GemmProblem:
+def _read(path: str | Path, progress: Progress) -> Problem:
     with _stage(progress, "read", printable(str(path))) as result:
         problem = load_problem(path)
-        result.append(f"{problem.name}: {problem.kind} m={problem.m} n={problem.n} k={problem.k}")
+        result.append(f"{problem.name}: {problem.kind} {make_workload(problem).summary}")
     return problem
 
 
-def resolve_target(problem: GemmProblem, asked: str | None, file: Path, device: Device | None) -> Targeting:
+def resolve_target(problem: Problem, asked: str | None, file: Path, device: Device | None) -> Targeting:
     """The target: what the command line asks for, else the problem `file`; `auto` is `device`, else b200.
 
     A profile file named in the problem file is relative to that file, one on the command line to the current folder.
@@ -231,14 +231,14 @@ def resolve_target(problem: GemmProblem, asked: str | None, file: Path, device: 
     return Targeting("auto", load_profile(DEFAULT_TARGET), "profile", note)
 
 
-def _plan(problem: GemmProblem, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Planned:
+def _plan(problem: Problem, targeting: Targeting, oracle: Oracle | None, progress: Progress) -> Planned:
     work = make_workload(problem)
     times = _known_times(work, targeting, progress)
     return Planned(problem, work, targeting, _plan_workload(work, targeting, oracle, progress, times))
 
 
 def plan_with(
-    problem: GemmProblem,
+    problem: Problem,
     work: Workload,
     targeting: Targeting,
     measurements: Measurements,
@@ -357,7 +357,7 @@ def generate(
 
 
 def _generate(
-    problem: GemmProblem, targeting: Targeting, device: Device | None, output: Path, progress: Progress
+    problem: Problem, targeting: Targeting, device: Device | None, output: Path, progress: Progress
 ) -> Generated:
     if targeting.note:
         progress(Noted(targeting.note))

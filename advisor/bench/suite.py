@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from advisor.errors import InputError, Where
-from advisor.problem import Document, GemmProblem, parse_problem, read_document
+from advisor.problem import Document, Problem, parse_problem, read_document
 
 Baseline = Literal["library", "library_whole", "copy", "triton"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
@@ -33,7 +33,7 @@ class Item:
 
     name: str
     text: str
-    problem: GemmProblem
+    problem: Problem
 
 
 @dataclass(frozen=True, slots=True)

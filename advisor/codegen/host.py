@@ -100,20 +100,27 @@ def files(name: str, plan: Plan, launch: Launch) -> dict[str, str]:
 
 
 def _binding_context(name: str, plan: Plan, launch: Launch, sm_budget: int | None) -> Context:
+    """What every kind's binding is rendered over; operands of a matrix product where there are some."""
     problem = plan.problem
-    operands = [key.lower() for key in launch.buffers if len(key) == 1]
-    bias = problem["epilogue"]["bias"]
     return {
         "name": name,
         "problem": problem,
         "sm_budget": sm_budget,
         "launching": templates.load("binding/launching.py").rstrip(),
         "types": {key.lower() if len(key) == 1 else key: buffer.dtype for key, buffer in launch.buffers.items()},
+        "call": _python_call(launch),
+        **(_operands(problem, launch) if "epilogue" in problem else {}),
+    }
+
+
+def _operands(problem: Context, launch: Launch) -> Context:
+    operands = [key.lower() for key in launch.buffers if len(key) == 1]
+    bias = problem["epilogue"]["bias"]
+    return {
         "majors": {operand: problem[operand]["major"] for operand in operands},
         "uses_c": "c" in operands,
         "bias": None if bias == "none" else "n" if bias == "row" else "m",
         "scales": [key for key in launch.buffers if key.startswith("scale_")],
-        "call": _python_call(launch),
         "alpha": repr(float(problem["epilogue"]["alpha"])),
         "beta": repr(float(problem["epilogue"]["beta"])),
     }
@@ -134,9 +141,11 @@ def _images(launch: Launch) -> list[Context]:
 
 
 def _python_call(launch: Launch) -> str:
-    """The arguments of the binding's `run` for this bundle: a, b, d and then what the epilogue reads, by keyword."""
-    extra = (key.lower() for key in launch.buffers if key not in ("A", "B", "D"))
-    return ", ".join(["a", "b", "d", *(f"{each}={each}" for each in extra)])
+    """The arguments of the binding's `run` for this bundle: its operands and results, then what else is read, by
+    keyword."""
+    given = [key.lower() for key in ("A", "B", "D", "X", "Y") if key in launch.buffers]
+    extra = (key.lower() for key in launch.buffers if key.lower() not in given)
+    return ", ".join([*given, *(f"{each}={each}" for each in extra)])
 
 
 def _readme(name: str, plan: Plan, launch: Launch) -> Context:

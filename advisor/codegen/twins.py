@@ -9,7 +9,7 @@ All keep the chosen tile, operands and stages, so that they share its source. Im
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from advisor.records.candidate import SCHEDULES, Candidate, Schedule
@@ -59,28 +59,15 @@ def halved(c: Candidate) -> Candidate:
         x //= 2
     else:
         z //= 2
-    return _on_cluster(c, x, y, z)
+    return c.on_cluster(x, y, z)
 
 
 def single_cta(c: Candidate) -> Candidate:
     """The candidate without clusters: no multicast, no pair, no slices of K in a cluster."""
-    single = _on_cluster(c, 1, 1, 1)
-    return replace(single, work=replace(single.work, mma_ctas=1))
+    return c.on_cluster(1, 1, 1)
 
 
 def other_schedules(chosen: Candidate) -> list[Candidate]:
     """The chosen candidate under every other schedule, simplest first; whether a family has it is the kind's to say."""
     schedules: list[Schedule] = [each for each in SCHEDULES if each != chosen.schedule]
     return [chosen.with_schedule(each) for each in schedules]
-
-
-def _on_cluster(c: Candidate, x: int, y: int, z: int) -> Candidate:
-    in_cluster = c.cluster[2] > 1
-    work = replace(
-        c.work,
-        multicast_a=y,
-        multicast_b=x,
-        split_k=z if in_cluster else c.work.split_k,
-        preferred_cluster=None,
-    )
-    return replace(c, cluster=(x, y, z), work=work)

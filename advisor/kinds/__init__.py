@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from advisor.kinds.gemm import Gemm
+from advisor.kinds.row_reduce import RowReduce
 from advisor.kinds.workload import Workload
-from advisor.problem.gemm import GemmProblem
+from advisor.problem import Problem, RowReduceProblem
 
 __all__ = ["Workload", "workload"]
 
 
-def workload(problem: GemmProblem) -> Workload:
+def workload(problem: Problem) -> Workload:
     """The workload of a resolved problem."""
-    return Gemm(problem)
+    return RowReduce(problem) if isinstance(problem, RowReduceProblem) else Gemm(problem)

@@ -17,7 +17,7 @@ from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
 from advisor.records.counts import CountTable
 from advisor.records.launch import Argument, Buffer, KernelSpec
-from advisor.records.plan import Finding, Prediction
+from advisor.records.plan import Finding, Prediction, Reason
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -56,6 +56,27 @@ class Timing:
         largest = max(makespan_us, self.dram_us, 1e-9)
         parts = (makespan_us / largest) ** DRAM_SHARPNESS + (self.dram_us / largest) ** DRAM_SHARPNESS
         return self.launch_us + largest * float(parts ** (1.0 / DRAM_SHARPNESS)) + self.extra_us
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDecision:
+    """A decision in the kind's own words. `axis` names the question of the search whose other options lost against
+    `chosen`; `label` is how one is called."""
+
+    question: str
+    choice: str
+    because: tuple[Reason, ...]
+    axis: str | None = None
+    chosen: Any = None
+    label: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnView:
+    """A step of the plan in the kind's own words."""
+
+    decisions: tuple[OwnDecision, ...]
+    artifact: Mapping[str, Any]
 
 
 class Search(Protocol):
@@ -108,6 +129,10 @@ class Workload(Protocol):
     def document(self) -> dict[str, Any]:
         """The resolved problem, as plan.json holds it."""
 
+    @property
+    def summary(self) -> str:
+        """The problem in a few words, for progress: m=8192 n=8192 k=8192."""
+
     def empty(self) -> str | None:
         """Why there is nothing to launch, or None."""
 
@@ -148,6 +173,18 @@ class Workload(Protocol):
 
     def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
         """FLOPs and bytes of the launch for step 1: flops, dram_bytes, l2_bytes, smem_bytes, intensity and so on."""
+
+    def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
+        """The buffers whose addresses and strides must be multiples of 16 bytes for the kernel, in words."""
+
+    def mapping(self, c: Candidate, profile: DeviceProfile, timing: Timing) -> OwnView | None:
+        """Step 2 in the kind's own words; None: tiles of an MMA, as the planner describes them."""
+
+    def exchange(self, c: Candidate, profile: DeviceProfile) -> OwnView | None:
+        """Step 3 in the kind's own words; None: operands of an MMA, as the planner describes them."""
+
+    def gain(self, single: Candidate, c: Candidate, profile: DeviceProfile) -> str | None:
+        """What the cluster changes about the best single CTA, for step 1; None: operands shared, as there."""
 
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause that the candidate breaks; empty means legal."""

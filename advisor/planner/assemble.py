@@ -42,15 +42,13 @@ from advisor.records.plan import (
     ClusterResidency,
     Experiment,
     Finding,
-    Multicast,
     Plan,
     Prediction,
-    RasterRecord,
     Residency,
     Target,
     Tile,
     Verdict,
-    Work,
+    work_record,
 )
 from advisor.records.rows import Violation
 
@@ -69,7 +67,7 @@ SPREAD = {"tensor": 0.15}  # a prediction is stated within this: docs/planner.md
 WIDE_SPREAD = 0.4  # of what latency and bandwidth bound
 MEASURED_SPREAD = 0.015  # one run to the next; the margin of the tie rule
 MACHINE_LIMITS = ("ZERO_ACTIVE_CLUSTERS", "MAX_CLUSTER_8", "CLUSTER_OVER_16", "NO_CLUSTERS")
-OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "TF32_MAJOR")
+OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "TF32_MAJOR", "ROW_STRIDE_16B")
 EXAMPLES = 3
 INDISTINCT = 1e-3  # margins below it are the same prediction
 
@@ -357,14 +355,7 @@ def _choice(f: Facts, rung: Rung) -> Choice:
         tile=Tile(cta=c.tile, cluster=(*c.cluster_tile, k), problem=(n, m, k) if c.work.swap_ab else c.tile),
         grid_blocks=clusters * c.cluster_size,
         grid_clusters=clusters,
-        work=Work(
-            mma_ctas=2 if c.work.mma_ctas == 2 else 1,
-            multicast=Multicast(a=c.work.multicast_a, b=c.work.multicast_b),
-            split_k=c.work.split_k,
-            swap_ab=c.work.swap_ab,
-            raster=RasterRecord(order=c.work.raster.order, group=c.work.raster.group),
-            preferred_cluster=c.work.preferred_cluster,
-        ),
+        work=work_record(c.work),
         residency=Residency(
             derived=derived,
             queried=_queried(rung),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from advisor.kinds.workload import Workload
+from advisor.kinds.workload import OwnView, Workload
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm
 from advisor.machine.profile import DeviceProfile, EvidenceKind
 from advisor.planner.search import MIX_GAIN, TIE, Option, Rung, options
 from advisor.records.candidate import Candidate
-from advisor.records.plan import Finding, Reason, Rejected
+from advisor.records.plan import Decision, Finding, Reason, Rejected, Step
 
 CLUSTER_SIZES = (1, 2, 4, 8, 16)
 MAX_REJECTED = 8
@@ -54,10 +54,8 @@ class Facts:
         return {}
 
     def tma_operands(self, rung: Rung) -> str:
-        """The operands whose addresses and strides the rung's tensor maps bind, in words."""
-        facts = self.workload.analysis(rung.candidate, rung.profile)
-        names = ["A", "B", *("C" * bool(facts["loads_c_through_tma"])), *("D" * bool(facts["stores_through_tma"]))]
-        return f"{', '.join(names[:-1])} and {names[-1]}"
+        """The operands whose addresses and strides the rung's copies bind, in words."""
+        return self.workload.aligned_operands(rung.candidate, rung.profile)
 
     @cached_property
     def ctas_per_sm(self) -> int:
@@ -136,19 +134,31 @@ def cluster_words(c: Candidate) -> str:
     return show(c.cluster) + (f" or {show(c.unit)}" if c.work.preferred_cluster is not None else "")
 
 
+def own_step(f: Facts, number: int, name: str, view: OwnView) -> Step:
+    """A step in the kind's own words, with what lost on the axes that its decisions name."""
+    return Step(
+        step=number,
+        name=name,
+        decisions=[
+            Decision(
+                question=each.question,
+                choice=each.choice,
+                because=list(each.because),
+                rejected=rejections(f.axis(each.axis), each.chosen, each.label) if each.axis else [],
+            )
+            for each in view.decisions
+        ],
+        artifact=dict(view.artifact),
+    )
+
+
 def mib(count: float) -> str:
     return f"{count / 2**20:.4g} MiB"
 
 
 def kernel_id(c: Candidate) -> str:
     """`{family}_{schedule}`, the cluster above one CTA, and the slices that a second kernel sums."""
-    x, y, z = c.cluster
-    name = f"{c.family}_{c.schedule}"
-    if c.cluster_size > 1:
-        name += f"_{x}x{y}x{z}"
-    if c.work.preferred_cluster is not None:
-        name += "_or_" + "x".join(map(str, c.work.preferred_cluster))
-    return name + (f"_s{c.work.split_k}" if c.work.split_k > 1 and z == 1 else "")
+    return c.kernel_id
 
 
 def machine_table(profile: DeviceProfile) -> dict[str, Any]:

@@ -14,6 +14,7 @@ BOUND_WORDS = {
     "latency": "latency (launch, first loads, slots that come back late)",
     "epilogue": "the epilogue",
     "dram": "DRAM bandwidth",
+    "issue": "the instructions that the SMs issue",
 }
 
 
@@ -125,7 +126,10 @@ def _against_single(f: Facts, row: int, time_us: float) -> list[Reason]:
         f"the best single CTAs (tile {show(lone.tile)}) take {time_us:.4g} us, bound by {BOUND_WORDS[timing.bound]}: "
         f"{timing.bounds[timing.bound]:.4g} us"
     )
-    if z > 1:
+    own = f.workload.gain(lone, top.candidate, top.profile)
+    if own is not None:
+        change = f"{own}: {speed}"
+    elif z > 1:
         ctas = top.tiles.clusters[0] * top.tiles.clusters[1] * top.tiles.clusters[2] * top.candidate.unit_size
         change = f"{z} slices of K spread the work over {ctas} CTAs and are summed inside the cluster: {speed}"
     elif many < one:

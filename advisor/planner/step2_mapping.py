@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, cluster_words, reason, rejections, show, table
+from advisor.planner.context import Facts, cluster_words, own_step, reason, rejections, show, table
 from advisor.records.plan import Decision, Rejected, Step
 
 MAX_COORDINATES = 16
@@ -10,6 +10,9 @@ MAX_COORDINATES = 16
 
 def view(f: Facts) -> Step:
     top, c, tiles = f.top, f.top.candidate, f.top.tiles
+    own = f.workload.mapping(c, top.profile, top.timing)
+    if own is not None:
+        return own_step(f, 2, "mapping", own)
     x, y, z = c.unit
     rows = []
     for rank in range(min(c.unit_size, MAX_COORDINATES)):

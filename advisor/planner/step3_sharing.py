@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.planner.context import Facts, mib, reason, table
+from advisor.planner.context import Facts, mib, own_step, reason, table
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Decision, Reason, Step
 from advisor.records.rows import SharingRow
@@ -14,6 +14,9 @@ COLUMNS = ["buffer", "producer", "consumer", "bytes", "multicast_mask", "align_b
 
 def view(f: Facts) -> Step:
     top, c = f.top, f.top.candidate
+    own = f.workload.exchange(c, top.profile)
+    if own is not None:
+        return own_step(f, 3, "sharing", own)
     sharing = f.workload.sharing(c)
     smaller = {}
     if c.work.preferred_cluster is not None:

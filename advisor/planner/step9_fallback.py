@@ -6,8 +6,6 @@ tile per single CTA.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.planner.context import Facts, kernel_id, reason, table
 from advisor.planner.search import Rung
 from advisor.records.candidate import Candidate
@@ -89,8 +87,7 @@ def rung_kernels(chosen: Candidate) -> list[Candidate]:
     while smaller.cluster_size > 2:
         smaller = _halved(smaller)
         found.append(smaller)
-    single = _on_cluster(chosen, 1, 1, 1)
-    found.append(replace(single, schedule="one_tile", work=replace(single.work, mma_ctas=1)))
+    found.append(chosen.on_cluster(1, 1, 1).with_schedule("one_tile"))
     return list(dict.fromkeys(found))
 
 
@@ -99,11 +96,5 @@ def _halved(c: Candidate) -> Candidate:
     x, y, z = c.cluster
     least = c.work.mma_ctas
     if y > 1 and (y >= x or x <= least):
-        return _on_cluster(c, x, y // 2, z)
-    return _on_cluster(c, x // 2, y, z) if x > least else _on_cluster(c, x, y, z // 2)
-
-
-def _on_cluster(c: Candidate, x: int, y: int, z: int) -> Candidate:
-    split = z if c.cluster[2] > 1 else c.work.split_k
-    work = replace(c.work, multicast_a=y, multicast_b=x, split_k=split, preferred_cluster=None)
-    return replace(c, cluster=(x, y, z), work=work)
+        return c.on_cluster(x, y // 2, z)
+    return c.on_cluster(x // 2, y, z) if x > least else c.on_cluster(x, y, z // 2)

@@ -173,7 +173,7 @@ class GemmProblem(Frozen):
 
     @model_validator(mode="after")
     def _check_rules(self) -> GemmProblem:
-        for rule in (_name_rule, _type_rule, _layout_rule, _span_rule, _overlap_rule):
+        for rule in (name_rule, _type_rule, _layout_rule, _span_rule, _overlap_rule):
             rule(self)
         return self
 
@@ -232,20 +232,21 @@ def _is_extent(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _broken(code: str, field: str, value: object, rule: str, fix: str, **numbers: object) -> PydanticCustomError:
+def broken(code: str, field: str, value: object, rule: str, fix: str, **numbers: object) -> PydanticCustomError:
     """A rule between several fields, in the form that the loader turns into a ProblemError."""
     context = {"code": code, "field": field, "value": value, "rule": rule, "fix": fix, "numbers": numbers}
     return PydanticCustomError("rule", "{field}: {rule}", context)
 
 
-def _name_rule(p: GemmProblem) -> None:
+def name_rule(p: Any) -> None:
+    """Of any kind: a name that C++, Python or CMake would read otherwise."""
     if p.name in RESERVED_NAMES:
-        raise _broken(
+        raise broken(
             "PROBLEM_NAME",
             "name",
             p.name,
             f"{p.name!r} has a meaning in C++, Python or CMake, and the name becomes a header, a module and a target",
-            f"write name: {p.name}_gemm",
+            f"write name: {p.name}_{p.kind}",
         )
 
 
@@ -262,7 +263,7 @@ def _type_rule(p: GemmProblem) -> None:
                 "fp32": "write tf32: fp32 operands are read as tf32",
                 "tf32": "write fp32: results are stored as fp32",
             }
-            raise _broken(
+            raise broken(
                 "PROBLEM_DTYPE",
                 f"{name}.dtype",
                 matrix.dtype,
@@ -270,7 +271,7 @@ def _type_rule(p: GemmProblem) -> None:
                 fix.get(matrix.dtype, f"write one of {', '.join(allowed)}"),
             )
     if p.dtype not in (p.a.dtype, p.b.dtype):
-        raise _broken(
+        raise broken(
             "PROBLEM_TYPE_PAIR",
             "dtype",
             p.dtype,
@@ -279,7 +280,7 @@ def _type_rule(p: GemmProblem) -> None:
         )
     is_fp8 = ELEMENT_BYTES[p.a.dtype] == 1 and ELEMENT_BYTES[p.b.dtype] == 1
     if p.a.dtype != p.b.dtype and not is_fp8:
-        raise _broken(
+        raise broken(
             "PROBLEM_TYPE_PAIR",
             "b.dtype",
             p.b.dtype,
@@ -293,7 +294,7 @@ def _layout_rule(p: GemmProblem) -> None:
     for name, matrix in (("a", p.a), ("b", p.b), ("c", p.c), ("d", p.d)):
         majors = MAJORS[name]
         if matrix.major not in majors:
-            raise _broken(
+            raise broken(
                 "PROBLEM_MAJOR",
                 f"{name}.major",
                 matrix.major,
@@ -302,7 +303,7 @@ def _layout_rule(p: GemmProblem) -> None:
             )
         inner, _ = inner_outer(p, name)
         if matrix.ld < inner:
-            raise _broken(
+            raise broken(
                 "PROBLEM_LEADING_DIMENSION",
                 f"{name}.ld",
                 matrix.ld,
@@ -314,7 +315,7 @@ def _layout_rule(p: GemmProblem) -> None:
             )
         align = matrix.align_bytes
         if align & (align - 1) or align < matrix.element_bytes:
-            raise _broken(
+            raise broken(
                 "PROBLEM_ALIGNMENT",
                 f"{name}.align_bytes",
                 align,
@@ -330,7 +331,7 @@ def _span_rule(p: GemmProblem) -> None:
         elements = max(0, p.batch - 1) * matrix.batch_stride + max(0, outer - 1) * matrix.ld + inner
         if elements * matrix.element_bytes > MAX_SPAN_BYTES:
             terabytes = elements * matrix.element_bytes / 2**40
-            raise _broken(
+            raise broken(
                 "PROBLEM_ABSURD_SIZE",
                 EXTENTS[name][0],
                 getattr(p, EXTENTS[name][0]),
@@ -352,7 +353,7 @@ def _overlap_rule(p: GemmProblem) -> None:
     interleaved = stride >= inner and p.d.ld >= (p.batch - 1) * stride + inner
     if not apart and not interleaved:
         packed = p.d.ld * outer
-        raise _broken(
+        raise broken(
             "PROBLEM_BATCH_STRIDE",
             "d.batch_stride",
             stride,

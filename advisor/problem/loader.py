@@ -17,13 +17,15 @@ from pydantic_core import ErrorDetails
 
 from advisor.errors import ProblemError, Where
 from advisor.problem.gemm import MAX_NAME_LENGTH, NAME_PATTERN, RESERVED_NAMES, GemmProblem
+from advisor.problem.row_reduce import RowReduceProblem
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 20_000  # after aliases are expanded: a "billion laughs" file stops here
 SHOWN_VALUE_CHARACTERS = 60
 
-KINDS: dict[str, type[GemmProblem]] = {"gemm": GemmProblem}
+Problem = GemmProblem | RowReduceProblem
+KINDS: dict[str, type[Problem]] = {"gemm": GemmProblem, "row_reduce": RowReduceProblem}
 
 Path_ = tuple[str | int, ...]
 
@@ -43,7 +45,7 @@ class Document:
         return self.lines[place]
 
 
-def load_problem(path: str | Path) -> GemmProblem:
+def load_problem(path: str | Path) -> Problem:
     """The problem in a file. Raises ProblemError: missing, unreadable, not YAML, or against a rule."""
     path = Path(path)
     return parse_problem(_read(path), path)
@@ -62,7 +64,7 @@ def place_of(path: str | Path, key: str) -> Where:
     return Where(document.path, document.line_of((key,)), key)
 
 
-def parse_problem(text: str, path: str | Path) -> GemmProblem:
+def parse_problem(text: str, path: str | Path) -> Problem:
     """The problem in `text`. `path` names it in errors, and its stem is the default name."""
     document = _parse_yaml(text, str(path))
     values = dict(document.values)
@@ -70,10 +72,10 @@ def parse_problem(text: str, path: str | Path) -> GemmProblem:
     if "name" not in values:
         values["name"] = _default_name(Path(path), document)
     try:
-        problem = KINDS[kind].model_validate(values)
+        problem: Problem = KINDS[kind].model_validate(values)
     except ValidationError as error:
         _raise_first(error, document, KINDS[kind])
-    if problem.accumulate == "fast" and not problem.is_fp8:
+    if isinstance(problem, GemmProblem) and problem.accumulate == "fast" and not problem.is_fp8:
         raise ProblemError(
             "PROBLEM_ACCUMULATE",
             f"accumulate: fast is about partial sums of fp8 operands, and a is {problem.a.dtype}",
@@ -388,7 +390,11 @@ def _explain(
         return "PROBLEM_TYPE", f"{field} takes three integers, {shown} has more", f"write {field}: [x, y, z]"
     if kind in ("greater_than_equal", "less_than_equal"):
         word, bound = ("at least", context["ge"]) if kind == "greater_than_equal" else ("at most", context["le"])
-        zero = " (0 is valid: nothing to launch)" if bound == 0 and field in ("m", "n", "k", "batch") else ""
+        zero = (
+            " (0 is valid: nothing to launch)"
+            if bound == 0 and field in ("m", "n", "k", "batch", "rows", "cols")
+            else ""
+        )
         message = f"{shown} is out of range: {field} is {word} {bound}{zero}"
         return "PROBLEM_RANGE", message, f"write a value of {word} {bound}"
     if kind == "literal_error":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.problem.gemm import EXTENTS, INPUT_TYPES, MAJORS, OUTPUT_TYPES, GemmProblem
+from advisor.problem.row_reduce import RowReduceProblem
 
 _DESCRIPTIONS = {
     "kind": "What the problem is. gemm: D = activation(alpha * scale_a * scale_b * A B + beta * C + bias).",
@@ -33,9 +34,47 @@ _DESCRIPTIONS = {
 }
 
 
+_ROW_DESCRIPTIONS = {
+    **{name: _DESCRIPTIONS[name] for name in ("name", "target", "shared_gpu", "assume", "constraints", "overrides")},
+    "kind": "What the problem is. row_reduce: an operation over each row of X[rows, cols].",
+    "op": "softmax, log_softmax, layernorm and rmsnorm write a row for a row; logsumexp, sum and max a number.",
+    "rows": "Rows of X. 0 is valid: nothing to launch.",
+    "cols": "Columns of X. 0 is valid, but for max: sums of nothing.",
+    "row_stride": "Elements from one row of X to the next. Default: packed.",
+    "dtype": "Type of X, weight and bias.",
+    "out_dtype": "Type of Y. Default: that of X.",
+    "weight": "layernorm and rmsnorm: a factor for each column.",
+    "bias": "layernorm and rmsnorm: a term for each column.",
+    "eps": "layernorm and rmsnorm: added to the variance or the mean square.",
+}
+
+
 def problem_schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a problem file. It accepts every file that the loader accepts; rules between fields
     (a leading dimension against its extent, pairs of types) stay with the loader."""
+    kinds = [_gemm_schema(), _row_schema()]
+    definitions: dict[str, Any] = {}
+    for each in kinds:
+        definitions |= each.pop("$defs", {})
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Problem file of the cluster advisor",
+        "oneOf": kinds,
+        "$defs": definitions,
+    }
+
+
+def _row_schema() -> dict[str, Any]:
+    schema = RowReduceProblem.model_json_schema()
+    for name, description in _ROW_DESCRIPTIONS.items():
+        schema["properties"][name]["description"] = description
+    schema["properties"]["name"].pop("default", None)
+    schema["required"] = ["kind", "op", "rows", "cols"]
+    schema["title"] = "A row reduction"
+    return schema
+
+
+def _gemm_schema() -> dict[str, Any]:
     schema = GemmProblem.model_json_schema()
     definitions = schema["$defs"]
     matrix = definitions.pop("Matrix")
@@ -57,5 +96,5 @@ def problem_schema() -> dict[str, Any]:
         schema["properties"][name]["description"] = description
     schema["properties"]["name"].pop("default", None)
     schema["required"] = ["kind", "m", "n", "k"]
-    schema["title"] = "Problem file of the cluster advisor"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    schema["title"] = "A dense GEMM"
+    return schema

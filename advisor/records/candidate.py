@@ -7,7 +7,7 @@ Coordinates are those of the MMA: with `swap_ab`, MMA M runs along the problem's
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 Family = Literal["sm100", "sm90", "portable"]
 Schedule = Literal["one_tile", "static", "ticket", "clc"]
@@ -29,8 +29,26 @@ class Raster:
     group: int = 8  # height of a band, in cluster tiles
 
 
+class Work:
+    """The part of a candidate that only its kind understands, and what other rooms ask of any kind's."""
+
+    __slots__ = ()
+
+    def suffix(self, c: Candidate) -> str:
+        """What a kernel's id has behind family, schedule and cluster."""
+        return ""
+
+    def on_cluster(self, c: Candidate, x: int, y: int, z: int) -> Candidate:
+        """The candidate on clusters of another shape, for a twin."""
+        return replace(c, cluster=(x, y, z))
+
+    def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
+        """Candidates that have it in common add in the same order: they give the same bits."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class GemmWork:
+class GemmWork(Work):
     """The part of a GEMM candidate that only the GEMM kind understands.
 
     `multicast_a` is the number of CTAs of a cluster that receive one TMA load of A (they share an M tile: they lie
@@ -50,6 +68,71 @@ class GemmWork:
     raster: Raster = Raster()
     preferred_cluster: tuple[int, int, int] | None = None
 
+    def suffix(self, c: Candidate) -> str:
+        """The preferred cluster, and the slices that a second kernel sums."""
+        mixed = "_or_" + "x".join(map(str, self.preferred_cluster)) if self.preferred_cluster is not None else ""
+        return mixed + (f"_s{self.split_k}" if self.split_k > 1 and c.cluster[2] == 1 else "")
+
+    def on_cluster(self, c: Candidate, x: int, y: int, z: int) -> Candidate:
+        """Multicast as the shape has it; a single CTA is no pair; slices of K follow z where they sit in a cluster."""
+        work = replace(
+            self,
+            mma_ctas=1 if x * y * z == 1 else self.mma_ctas,
+            multicast_a=y,
+            multicast_b=x,
+            split_k=z if c.cluster[2] > 1 else self.split_k,
+            preferred_cluster=None,
+        )
+        return replace(c, cluster=(x, y, z), work=work)
+
+    def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
+        if self.split_k > 1:
+            return (c.family, c.tile, self, c.cluster[2] > 1)
+        return (c.family, c.tile, self.swap_ab)
+
+
+STREAM_SLOTS = 8  # vectors of a thread in flight where a row is streamed
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork(Work):
+    """The part of a candidate that only row reductions understand. A candidate's `tile` is (rows of a CTA side by side,
+    columns of one CTA's run, elements of a vector), its `stages` the slots of a thread."""
+
+    row_threads: int = 256  # of one CTA that share a row
+    vectors: int = 0  # of 16 bytes that a thread keeps of a row; 0: the row is streamed
+    batch: int = 1  # vectors of a thread that are computed at a time
+    ctas_per_sm: int = 1  # that an SM's registers must hold: what caps the registers of a thread
+
+    # What the planner asks of any kind's work: a reduction has no MMA.
+    @property
+    def mma_ctas(self) -> int:
+        return 1
+
+    @property
+    def split_k(self) -> int:
+        return 1
+
+    @property
+    def swap_ab(self) -> bool:
+        return False
+
+    @property
+    def preferred_cluster(self) -> None:
+        return None
+
+    def suffix(self, c: Candidate) -> str:
+        return "" if self.vectors else "_streamed"
+
+    def on_cluster(self, c: Candidate, x: int, y: int, z: int) -> Candidate:
+        """A smaller cluster may not hold the row, so it streams it: rows of any length pass through."""
+        held = max(1, 1024 // c.threads)  # 64 registers a thread
+        work = RowWork(row_threads=c.threads, vectors=0, batch=min(self.batch, 2), ctas_per_sm=held)
+        return replace(c, cluster=(x, y, z), work=work, stages=STREAM_SLOTS, tile=(1, *c.tile[1:]))
+
+    def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
+        return (c.family, c.tile, self, c.cluster, c.stages)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -61,7 +144,7 @@ class Candidate:
     tile: tuple[int, int, int]
     stages: int
     threads: int
-    work: GemmWork = GemmWork()
+    work: Any = GemmWork()  # the `Work` of its kind, which reads its own fields of it
 
     @property
     def cluster_size(self) -> int:
@@ -92,6 +175,19 @@ class Candidate:
         """What the smaller clusters of a mixed launch run: the same without a preferred cluster."""
         x, y, _ = self.cluster
         return replace(self, work=replace(self.work, preferred_cluster=None, multicast_a=y, multicast_b=x))
+
+    @property
+    def kernel_id(self) -> str:
+        """`{family}_{schedule}`, the cluster above one CTA, and what the kind adds."""
+        x, y, z = self.cluster
+        shape = f"_{x}x{y}x{z}" if self.cluster_size > 1 else ""
+        suffix: str = self.work.suffix(self)
+        return f"{self.family}_{self.schedule}{shape}{suffix}"
+
+    def on_cluster(self, x: int, y: int, z: int) -> Candidate:
+        """The candidate on clusters of another shape, for a twin."""
+        found: Candidate = self.work.on_cluster(self, x, y, z)
+        return found
 
     def with_schedule(self, schedule: Schedule) -> Candidate:
         return replace(self, schedule=schedule)

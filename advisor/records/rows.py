@@ -88,3 +88,4 @@ class KernelLayout:
     remote_rows: tuple[str, ...]  # of step 3: what threads store into other CTAs, bytes for each tile of a CTA
     remote_slots: dict[str, int]  # bytes that CTA 0 stores into each other CTA for each phase of this barrier there
     cluster_tiles: str  # of a launch, an expression over its arguments
+    remote_bytes: dict[str, int] = field(default_factory=dict)  # of `remote_rows`, where the kind says them itself

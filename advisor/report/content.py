@@ -144,14 +144,10 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
     x, y, z = choice.cluster
     single = x * y * z == 1
     cluster = "none (one CTA)" if single else f"{x} x {y} x {z}"
-    work = choice.work
-    if work.preferred_cluster is not None:
-        cluster = f"{' x '.join(map(str, work.preferred_cluster))} preferred, {cluster} where it has no room"
-    extras = ["2-CTA MMA: each CTA loads half of B"] if work.mma_ctas > 1 else []
-    receivers = (("A", work.multicast.a), ("B", work.multicast.b // work.mma_ctas))  # of one load
-    extras += [f"multicast of {name} to {count} CTAs" for name, count in receivers if count > 1]
-    extras += [f"{work.split_k} K slices"] if work.split_k > 1 else []
-    extras += ["swapped operands"] if work.swap_ab else []
+    extras = choice.work.words()
+    preferred = choice.candidate().work.preferred_cluster
+    if preferred is not None:
+        cluster = f"{' x '.join(map(str, preferred))} preferred, {cluster} where it has no room"
     fit = choice.residency
     source = "queried" if fit.queried else "derived"
     p = choice.prediction

@@ -148,10 +148,7 @@ class SameBits:
         `image` keeps what different compilers made of one source apart.
         """
         c = row.run.candidate
-        order = (
-            (c.family, c.tile, c.work, c.cluster[2] > 1) if c.work.split_k > 1 else (c.family, c.tile, c.work.swap_ab)
-        )
-        key = (order, image, case.name, case.data, case.seed, tuple(sorted(case.arguments.items())))
+        key = (c.work.order_of_sums(c), image, case.name, case.data, case.seed, tuple(sorted(case.arguments.items())))
         known = self._first.setdefault(key, (digest, row.run.id))
         if known[1] == row.run.id:
             return None

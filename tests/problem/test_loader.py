@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import EXIT_INPUT, ProblemError
-from advisor.problem import GemmProblem, load_problem, parse_problem, problem_schema
+from advisor.problem import GemmProblem, RowReduceProblem, load_problem, parse_problem, problem_schema
 
 GOOD = "kind: gemm\nm: 128\nn: 256\nk: 64\n"
 
@@ -318,8 +318,9 @@ def test_a_file_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: P
 def test_the_schema_is_a_schema_and_describes_every_key() -> None:
     schema = problem_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert set(schema["properties"]) == set(GemmProblem.model_fields)
-    assert all("description" in each for each in schema["properties"].values())
+    for kind, model in zip(schema["oneOf"], (GemmProblem, RowReduceProblem), strict=True):
+        assert set(kind["properties"]) == set(model.model_fields)
+        assert all("description" in each for each in kind["properties"].values())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm import cost, interface, launches, space, tma
 from advisor.kinds.gemm.families import module_of
-from advisor.kinds.workload import Arrays, Measurements, Occupancy, Timing
+from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
@@ -165,6 +165,11 @@ class Gemm:
     @property
     def document(self) -> dict[str, Any]:
         return self.problem.model_dump(mode="json")
+
+    @property
+    def summary(self) -> str:
+        p = self.problem
+        return f"m={p.m} n={p.n} k={p.k}"
 
     def empty(self) -> str | None:
         """Zero m, n or batch: no output element. (k = 0 still writes beta C + bias.)"""
@@ -350,12 +355,26 @@ class Gemm:
             "stores_through_tma": float(cost.stores_through_tma(p, c.family) and not in_scratch),
         }
 
+    def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
+        facts = self.analysis(c, profile)
+        names = ["A", "B", *("C" * bool(facts["loads_c_through_tma"])), *("D" * bool(facts["stores_through_tma"]))]
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+
+    def mapping(self, c: Candidate, profile: DeviceProfile, timing: Timing) -> OwnView | None:
+        return None
+
+    def exchange(self, c: Candidate, profile: DeviceProfile) -> OwnView | None:
+        return None
+
+    def gain(self, single: Candidate, c: Candidate, profile: DeviceProfile) -> str | None:
+        return None
+
     def _unshared(self, c: Candidate) -> int:
         """Bytes that the launch would ask the L2 for if every CTA loaded both of its operand tiles itself."""
         p, tiles = self.problem, self.coordinates(c)
         m, n = (p.n, p.m) if c.work.swap_ab else (p.m, p.n)
         depth = tiles.k_steps * c.work.split_k * c.tile[2] * p.a.element_bytes
-        return (m * tiles.tiles[1] + n * tiles.tiles[0]) * p.batch * depth
+        return (m * tiles.tiles[1] + n * tiles.tiles[0]) * p.batch * int(depth)
 
     def counts(self, c: Candidate, profile: DeviceProfile, timing: Timing, prediction: Prediction) -> CountTable:
         from advisor.kinds.gemm import counts
@@ -477,9 +496,9 @@ class Gemm:
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         return (
             space.SCHEDULE_RANK[c.schedule],
-            c.work.mma_ctas,
+            int(c.work.mma_ctas),
             c.unit_size,
-            c.work.split_k,
+            int(c.work.split_k),
             int(c.work.preferred_cluster is not None),
             int(c.work.swap_ab),
         )

@@ -1,0 +1,279 @@
+"""`kind: row_reduce` as one Workload: composes footprint, space, cost and numerics.
+
+Imports `machine`, `problem`, `records` and this package. The kernels, their footprint and limits are in `kernels.py`;
+the candidates and their cost in `space.py`; cases, references and bounds in `numerics.py`; the words of the plan in
+`words.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.kinds.row_reduce import kernels, space, words
+from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
+from advisor.machine.features import Feature, supports
+from advisor.machine.profile import DeviceProfile
+from advisor.problem.row_reduce import RowReduceProblem
+from advisor.records.candidate import Candidate, Family, Resources
+from advisor.records.case import Case
+from advisor.records.counts import CountTable
+from advisor.records.launch import Argument, Buffer, KernelSpec
+from advisor.records.plan import Finding, Prediction
+from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
+
+OVERRIDES = ("cluster", "schedule", "stages")
+
+
+@dataclass(frozen=True)
+class RowReduce:
+    """A row reduction as the house asks about it."""
+
+    problem: RowReduceProblem
+
+    @property
+    def name(self) -> str:
+        return self.problem.name
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.problem.model_dump(mode="json")
+
+    @property
+    def summary(self) -> str:
+        p = self.problem
+        return f"{p.op} rows={p.rows} cols={p.cols} {p.dtype}"
+
+    def empty(self) -> str | None:
+        """No rows, or no columns where a result belongs to an element. (A sum of no columns is still written.)"""
+        p = self.problem
+        if p.rows == 0:
+            return "rows is 0: Y has no element"
+        return "cols is 0: Y has no element" if p.cols == 0 and p.elementwise else None
+
+    def findings(self, profile: DeviceProfile) -> list[Finding]:
+        """What limits every kernel of the target before any search."""
+        p = self.problem
+        if p.shared_gpu.busy_sms < profile.sms:
+            return []
+        return [
+            Finding(
+                code="ZERO_ACTIVE_CLUSTERS",
+                severity="warning",
+                message=f"shared_gpu.busy_sms is {p.shared_gpu.busy_sms}, {profile.title} has {profile.sms} SMs: "
+                "planned as if one were left",
+                numbers={"busy_sms": p.shared_gpu.busy_sms, "sms": profile.sms},
+            )
+        ]
+
+    def arguments(self) -> list[Argument]:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.arguments(self.problem)
+
+    def buffers(self) -> dict[str, Buffer]:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.buffers(self.problem)
+
+    def families(self, profile: DeviceProfile) -> tuple[Family, ...]:
+        """Clusters and DSMEM are the same on Blackwell and Hopper; the images are not."""
+        if supports(Feature.TCGEN05, profile.arch):
+            return ("sm100", "sm90", "portable")
+        return ("sm90", "portable") if supports(Feature.WGMMA, profile.arch) else ("portable",)
+
+    def candidates(self, profile: DeviceProfile, family: Family) -> Sequence[Candidate]:
+        """Every legal candidate, fastest first."""
+        search = self.explore(profile, family, forced=True)
+        order = np.argsort(search.time_us, kind="stable")
+        return [search.candidate(int(i)) for i in order[: int(np.isfinite(search.time_us).sum())]]
+
+    def explore(
+        self,
+        profile: DeviceProfile,
+        family: Family,
+        *,
+        forced: bool,
+        occupancy: Occupancy | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        measurements: Measurements | None = None,
+    ) -> space.RowSearch:
+        p = self.problem
+        given = {**(self.forces() if forced else {}), **(overrides or {})}
+        found = [space.evaluate(p, c, profile, occupancy) for c in space.chosen(p, family, given)]
+        rows = [row for row, _ in found]
+        return space.RowSearch(
+            family=family,
+            profile=profile,
+            rows=rows,
+            answers={number: facts for number, (_, facts) in enumerate(found) if facts is not None},
+            measured={
+                number: float(measurements[row.candidate])
+                for number, row in enumerate(rows)
+                if measurements and row.violation is None and row.candidate in measurements
+            },
+            moved=np.array([float(space.dram_bytes(p, row.candidate, profile, row.timing.resident)) for row in rows]),
+        )
+
+    def forces(self) -> Mapping[str, Any]:
+        o = self.problem.overrides
+        return {name: getattr(o, name) for name in OVERRIDES if getattr(o, name) is not None}
+
+    def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
+        return space.forced(c, overrides)
+
+    def limits(self) -> Mapping[str, Any]:
+        p = self.problem
+        return {
+            "sm_budget": p.constraints.sm_budget,
+            "max_cluster_size": p.constraints.max_cluster_size,
+            "fallback": p.constraints.fallback,
+            "kernel": p.overrides.kernel,
+            "busy_sms": p.shared_gpu.busy_sms,
+            "tile_cost_cv": p.assume.tile_cost_cv,
+            "seed": p.assume.seed,
+        }
+
+    def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
+        traffic = self.traffic(c, profile)
+        return {
+            "flops": 0.0,
+            "dram_bytes": float(traffic.dram_bytes),
+            "l2_read_bytes": float(traffic.l2_read_bytes),
+            "dsmem_bytes": float(traffic.dsmem_bytes),
+            "store_bytes": float(traffic.store_bytes),
+        }
+
+    def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
+        """The buffers whose addresses and strides the kernel's copies bind, in words."""
+        names = [name for name in ("X", "Y", "weight", "bias") if name in self.buffers()]
+        return f"{', '.join(names[:-1])} and {names[-1]}" if self.problem.elementwise else "X"
+
+    def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
+        row, _ = space.evaluate(self.problem, c, profile)
+        fits = not (row.violation is not None and row.violation.code == "ZERO_ACTIVE_CLUSTERS")
+        return space.clauses(self.problem, c, profile, row.timing.resident if fits else 0)
+
+    def fitted(self, c: Candidate) -> Candidate:
+        return c
+
+    def resources(self, c: Candidate) -> Resources:
+        return kernels.resources(c)
+
+    def coordinates(self, c: Candidate) -> TileMap:
+        p, side, size = self.problem, kernels.rows_per_cta(c), c.cluster_size
+        items = -(-p.rows // side)
+        per_cta = max(1, c.tile[1])
+        used = -(-p.cols // per_cta)
+        area = items * side * size * per_cta
+        turns = kernels.work_of(c).vectors or -(-space.vectors_of(p, size) // kernels.work_of(c).row_threads)
+        return TileMap(
+            tiles=(items, used, 1),
+            launched=(items, size, 1),
+            clusters=(items, 1, 1),
+            k_steps=turns,
+            useful_share=p.rows * p.cols / area if area else 0.0,
+        )
+
+    def traffic(self, c: Candidate, profile: DeviceProfile) -> Traffic:
+        p = self.problem
+        row, _ = space.evaluate(p, c, profile)
+        size, passes = c.cluster_size, kernels.passes(p, c)
+        per_cta = kernels.rows_per_cta(c) * min(p.cols, c.tile[1]) * p.in_bytes
+        affine = space.affine_bytes(p) * p.rows if p.elementwise else 0
+        return Traffic(
+            tma_bytes_per_tile=0,
+            smem_fill_bytes_per_tile=per_cta * passes,
+            l2_read_bytes=space.read_bytes(p) * passes + affine,
+            dram_bytes=space.dram_bytes(p, c, profile, row.timing.resident),
+            store_bytes=space.written_bytes(p),
+            dsmem_bytes=p.rows * size * size * kernels.PARTIAL_BYTES if size > 1 else 0,
+        )
+
+    def counts(self, c: Candidate, profile: DeviceProfile, timing: Timing, prediction: Prediction) -> CountTable:
+        return CountTable(
+            kernel_id=c.kernel_id, rows=words.count_rows(self.problem, c, profile, self.traffic(c, profile))
+        )
+
+    def sharing(self, c: Candidate) -> list[SharingRow]:
+        return kernels.sharing(self.problem, c)
+
+    def barriers(self, c: Candidate) -> list[BarrierRow]:
+        return kernels.barriers(self.problem, c)
+
+    def layout(self, c: Candidate) -> KernelLayout | None:
+        return kernels.layout(c)
+
+    def mapping(self, c: Candidate, profile: DeviceProfile, timing: Timing) -> OwnView | None:
+        return words.mapping(self.problem, c, profile, timing, self.coordinates(c))
+
+    def exchange(self, c: Candidate, profile: DeviceProfile) -> OwnView | None:
+        return words.exchange(self.problem, c, self.traffic(c, profile))
+
+    def gain(self, single: Candidate, c: Candidate, profile: DeviceProfile) -> str | None:
+        return words.gain(self.problem, single, c, profile)
+
+    def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
+        from advisor.simulation import skewed_costs
+
+        row, _ = space.evaluate(self.problem, c, profile)
+        assume = self.problem.assume
+        return skewed_costs(row.timing.tiles, row.timing.main_us, assume.tile_cost_cv, assume.seed)
+
+    def kernels(self, c: Candidate) -> list[KernelSpec]:
+        return kernels.kernels(self.problem, c)
+
+    def cases(self, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.cases(self.problem, c, resident_clusters, small=small)
+
+    def inputs(self, case: Case) -> dict[str, NDArray[Any]]:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.inputs(self.problem, case)
+
+    def reference(self, case: Case, inputs: Arrays) -> dict[str, NDArray[np.float64]]:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.reference(self.problem, case, inputs)
+
+    def bound(self, case: Case, inputs: Arrays, family: Family) -> dict[str, NDArray[np.float64]]:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.bound(self.problem, case, inputs)
+
+    def own_case(self) -> Case:
+        from advisor.kinds.row_reduce import numerics
+
+        return numerics.own_case(self.problem)
+
+    def inputs_on(self, case: Case, torch: Any, device: str) -> dict[str, Any]:
+        from advisor.kinds.row_reduce import on_gpu
+
+        return on_gpu.inputs(self.problem, case, torch, device)
+
+    def flops(self, case: Case) -> int:
+        return 0
+
+    def least_bytes(self, case: Case) -> int:
+        from advisor.kinds.row_reduce import on_gpu
+
+        return on_gpu.least_bytes(self.problem, case)
+
+    def library(
+        self, case: Case, tensors: Mapping[str, Any], *, whole: bool = False
+    ) -> tuple[str, Callable[[], None]] | None:
+        from advisor.kinds.row_reduce import on_gpu
+
+        return on_gpu.operation(self.problem, case, tensors)
+
+    def triton_products(self, case: Case, tensors: Mapping[str, Any], sms: int) -> list[tuple[str, Callable[[], None]]]:
+        return []
+
+    def simpler(self, c: Candidate) -> tuple[int, ...]:
+        return space.simpler(c)

@@ -1,0 +1,210 @@
+"""What a plan says of a row reduction: the views of steps 1, 2 and 3, and what can be counted.
+
+Kinds return records; the planner puts them into its steps. Imports `kernels`, `space` and `records`.
+"""
+
+from __future__ import annotations
+
+from advisor.kinds.row_reduce import kernels, space
+from advisor.kinds.workload import OwnDecision, OwnView, Timing
+from advisor.machine.profile import DeviceProfile
+from advisor.problem.row_reduce import RowReduceProblem
+from advisor.records.candidate import Candidate
+from advisor.records.counts import CountRow
+from advisor.records.plan import Reason
+from advisor.records.rows import TileMap, Traffic
+
+
+def kib(count: float) -> str:
+    return f"{count / 1024:.4g} KiB"
+
+
+def on_chip(p: RowReduceProblem, cluster: int) -> int:
+    """Bytes of a row that one CTA of a cluster would keep."""
+    return space.vectors_of(p, cluster) * kernels.VECTOR_BYTES
+
+
+def least_cluster(p: RowReduceProblem) -> int | None:
+    """The smallest cluster whose CTAs keep a row in their shared memory; None where 16 cannot."""
+    limit = kernels.SMEM_BYTES["sm90"] - 4096
+    return next((size for size in space.CLUSTERS if on_chip(p, size) <= limit), None)
+
+
+def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: Timing, tiles: TileMap) -> OwnView:
+    w, size = kernels.work_of(c), c.cluster_size
+    least, run = least_cluster(p), on_chip(p, size)
+    row = p.cols * p.in_bytes
+    fits = (
+        f"a row is {kib(row)}; the smallest cluster whose shared memory keeps it has {least} CTA{'s' * (least > 1)}, "
+        f"{kib(on_chip(p, least))} each"
+        if least
+        else f"a row is {kib(row)}: {kib(on_chip(p, 16))} for each of 16 CTAs, more than their shared memory"
+    )
+    because = [Reason(text=fits, evidence="derived", numbers={"row_bytes": row, "least_cluster": least})]
+    if w.vectors:
+        choice = f"kept on chip: {w.vectors} vectors of 16 bytes a thread, {kib(run)} a CTA"
+    elif not p.elementwise:
+        choice = "streamed once: one number a row is the result, so nothing is kept"
+    else:
+        again = space.dram_bytes(p, c, profile, timing.resident) - space.read_bytes(p) - space.written_bytes(p)
+        choice = "streamed twice: once for the partials, once for the results"
+        text = (
+            f"the second reading asks the L2 for {space.read_bytes(p) / 2**20:.4g} MiB, of which "
+            f"{max(0, again - space.affine_bytes(p)) / 2**20:.4g} MiB come from DRAM again"
+        )
+        because.append(Reason(text=text, evidence="derived", numbers={"again_bytes": again}))
+    if c.nonportable:
+        eight = on_chip(p, 8)
+        limit = kernels.SMEM_BYTES["sm90"]
+        text = f"8 CTAs, the largest portable cluster, would have to keep {kib(eight)} each; a CTA has {kib(limit)}"
+        if eight <= limit:
+            text = f"8 CTAs would keep {kib(eight)} each, one CTA to an SM and nothing coming in behind it"
+        because.append(Reason(text=text, evidence="derived", numbers={"bytes_at_8": eight, "limit": limit}))
+    ahead = max(0, c.stages - w.vectors)
+    slots = f"{c.stages} slots of 16 bytes a thread" + (
+        f": the row and {ahead} vectors of the next one" if w.vectors and ahead else ": the row" if w.vectors else ""
+    )
+    threads = f"{w.row_threads} threads of a CTA to a row, {kernels.rows_per_cta(c)} rows side by side"
+    shape = [
+        Reason(
+            text=f"{tiles.k_steps} vectors a thread, {kernels.resources(c).registers} registers, {w.ctas_per_sm} CTAs "
+            "an SM by registers",
+            evidence="derived",
+            numbers={"vectors": tiles.k_steps, "registers": kernels.resources(c).registers},
+        )
+    ]
+    ranks = [
+        [rank, rank, f"{rank} x run to {rank + 1} x run", "run = columns / CTAs, in whole vectors"]
+        for rank in range(size)
+    ]
+    return OwnView(
+        decisions=(
+            OwnDecision("Is the row kept on chip?", choice, tuple(because), "form", space.form(c), "{}"),
+            OwnDecision(
+                "How many CTAs share a row?",
+                f"{size}" if size > 1 else "one: no cluster",
+                (Reason(text=fits, evidence="derived"),),
+                "cluster_size",
+                size,
+                "cluster of {}",
+            ),
+            OwnDecision(
+                "How many threads, and slots?", f"{threads}; {slots}", tuple(shape), "threads", c.threads, "{} threads"
+            ),
+        ),
+        artifact={
+            "coordinates": {"columns": ["rank", "x", "columns_of_a_row", "arithmetic"], "rows": ranks},
+            "sizes": {
+                "columns": ["extent", "per_cta", "per_cluster"],
+                "rows": [["rows", c.tile[0], c.tile[0]], ["columns", c.tile[1], c.tile[1] * size]],
+            },
+            "grid_blocks": min(timing.tiles, timing.planned) * size,
+            "grid_clusters": min(timing.tiles, timing.planned),
+            "grid_launch": [min(timing.tiles, timing.planned) * size, 1, 1],
+            "work_clusters": timing.tiles,
+        },
+    )
+
+
+def exchange(p: RowReduceProblem, c: Candidate, traffic: Traffic) -> OwnView:
+    w, size = kernels.work_of(c), c.cluster_size
+    fence = "cp.async.wait_group of the same thread; nobody else reads the slot"
+    rows: list[list[object]] = [
+        ["X", "cp.async, every thread its own vectors", "the same thread", kernels.VECTOR_BYTES, "none", 16, fence,
+         "from its copy to its last reading"],
+    ]  # fmt: skip
+    if w.row_threads > 32:
+        rows.append(
+            ["partials of warps", "lane 0 of each warp", "every warp of the CTA", kernels.PARTIAL_BYTES, "none", 16,
+             "a barrier of the CTA", "one row; the other half is the next row's"]
+        )  # fmt: skip
+    if size > 1:
+        rows.append(
+            [kernels.PUSHED, f"{size} lanes of warp 0, st.async, {kernels.PARTIAL_BYTES} bytes to each CTA",
+             "every warp of each CTA", kernels.PARTIAL_BYTES * (size - 1), "none: unicast by rank", kernels.PUSH_BYTES,
+             "complete_tx on the receiver's mbarrier; its readers acquire at cluster scope",
+             "one row; the other half is the next row's"]
+        )  # fmt: skip
+    stored = ["Y", "every thread, from registers", "global memory, ordinary stores", kernels.VECTOR_BYTES, "none", 16]
+    rows.append([*stored, "none", "one row"])
+    choice = "nothing is shared between CTAs"
+    because = [
+        Reason(
+            text="a row is reduced by shuffles within a warp"
+            + (", then through shared memory" if w.row_threads > 32 else ""),
+            evidence="derived",
+        )
+    ]
+    if size > 1:
+        choice = f"one exchange a row: {kernels.EXCHANGED[p.op]}, packed into {kernels.PARTIAL_BYTES} bytes"
+        a_row = size * size * kernels.PARTIAL_BYTES
+        because += [
+            Reason(
+                text=f"{size} CTAs push {kernels.PARTIAL_BYTES} bytes to each other: {a_row} bytes a row, "
+                f"{traffic.dsmem_bytes / 2**20:.4g} MiB in all, each in a 32-byte segment of its own",
+                evidence="derived",
+                numbers={"dsmem_bytes": traffic.dsmem_bytes},
+            ),
+            Reason(
+                text="pushed, not pulled: remote reads reach 4.8 B/clk where remote stores reach 21.4 on an H100 "
+                "(CR26, table II)",
+                evidence="published",
+            ),
+        ]
+    return OwnView(
+        decisions=(OwnDecision("What do CTAs share, and how?", choice, tuple(because)),),
+        artifact={
+            "buffers": {
+                "columns": [
+                    "buffer",
+                    "producer",
+                    "consumer",
+                    "bytes",
+                    "multicast_mask",
+                    "align_bytes",
+                    "fences",
+                    "lifetime",
+                ],
+                "rows": rows,
+            },
+            "smem": {"columns": ["part", "bytes"], "rows": [list(each) for each in kernels.resources(c).smem_parts]},
+        },
+    )
+
+
+def gain(p: RowReduceProblem, single: Candidate, c: Candidate, profile: DeviceProfile) -> str:
+    """What a cluster changes about the best design of single CTAs."""
+    if kernels.passes(p, single) > kernels.passes(p, c):
+        row = kib(p.cols * p.in_bytes)
+        return f"one CTA cannot keep a row of {row} and reads it twice; {c.cluster_size} CTAs read it once"
+    return f"{c.cluster_size} CTAs share a row: {kib(on_chip(p, c.cluster_size))} each, so more CTAs fit on an SM"
+
+
+def count_rows(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, traffic: Traffic) -> list[CountRow]:
+    """What the plan's arithmetic says of a launch."""
+    least = space.read_bytes(p) + space.written_bytes(p) + space.affine_bytes(p)
+    moved = traffic.dram_bytes
+    return [
+        CountRow(
+            group="bytes",
+            name="DRAM traffic of a launch",
+            unit="bytes",
+            value=moved,
+            how="every element read once, every result written once, and what a second reading finds gone from the L2",
+            relation="at_least",
+            limit=least,
+            limit_is="what any kernel moves",
+            within="no less than any kernel",
+            beyond="less than any kernel: a fault of the plan",
+        ),
+        CountRow(
+            group="shared memory",
+            name="dynamic shared memory of a CTA",
+            unit="bytes",
+            value=kernels.smem_bytes(c),
+            how="slots, partials, pushes and barriers",
+            relation="at_most",
+            limit=profile.smem_per_block_bytes,
+            limit_is="the opt-in limit of a block",
+        ),
+    ]

@@ -1,0 +1,252 @@
+"""Row reductions in the emulator: every operation, type and form; infinities and NaN as torch has them; the faults that
+the exchange could have, each beside the same kernel without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.emulator import KernelFault
+from advisor.emulator.policy import POLICIES
+from advisor.kinds.row_reduce import numerics
+from tests.emulator.rows import RowKernel, candidate, own_case, problem
+
+OPS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max")
+ELEMENTWISE = OPS[:4]
+
+
+def affine(op: str) -> dict[str, bool]:
+    return {"weight": op in ("layernorm", "rmsnorm"), "bias": op == "layernorm"}
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(("dtype", "out_dtype"), [("fp16", "fp16"), ("bf16", "fp32"), ("fp32", "fp32")])
+def test_a_row_on_a_cluster_is_right_in_every_type(op: str, dtype: str, out_dtype: str) -> None:
+    p = problem(op, 5, 700, dtype=dtype, out_dtype=out_dtype, row_stride=704, **affine(op))
+    kernel = RowKernel(p, candidate(cluster=2, schedule="static", slots=3))
+    kernel.check(own_case(p, out_stride=704 if p.elementwise else 1))
+
+
+FORMS = {
+    "a part of a warp to a row": candidate(threads=128, row_threads=8, vectors=2),
+    "a warp to a row": candidate(threads=128, row_threads=32, vectors=2),
+    "a CTA to a row": candidate(vectors=4, batch=2),
+    "the next row comes in behind": candidate(schedule="static", vectors=2, slots=4),
+    "one vector of the next row": candidate(schedule="static", vectors=3, slots=4),
+    "streamed": candidate(schedule="static", vectors=0),
+    "streamed by a cluster": candidate(cluster=4, schedule="static", vectors=0, batch=2),
+    "portable": candidate("portable", vectors=0, batch=2),
+    "Blackwell": candidate("sm100", cluster=2, schedule="static", vectors=2, slots=4),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("op", ["softmax", "layernorm", "sum"])
+def test_every_form_is_right_at_its_boundaries(form: str, op: str) -> None:
+    c = FORMS[form]
+    p = problem(op, 3, 100, **affine(op))
+    kernel = RowKernel(p, c)
+    ran = 0
+    for case in numerics.cases(p, c, 2, small=True):
+        rows, cols, _, _ = numerics.extents(case)
+        fits = not c.work.vectors or cols <= c.work.vectors * c.work.row_threads * c.cluster_size * 8
+        if rows == 0 or (cols == 0 and p.elementwise) or not fits or (not case.tma and c.family != "portable"):
+            continue
+        kernel.check(case, async_policy=POLICIES[ran % len(POLICIES)], seed=ran)
+        ran += 1
+    assert ran > 6
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_infinities_and_nan_come_out_as_torch_has_them(op: str) -> None:
+    torch = pytest.importorskip("torch")
+    rows = np.random.default_rng(3).standard_normal((7, 300)).astype(np.float32)
+    rows[0, 5] = np.inf
+    rows[1, 290] = np.nan
+    rows[2] = -np.inf
+    rows[3, 100:] = -np.inf
+    rows[4] = 0.0
+    rows[5] = 1.5
+    p = problem(op, *rows.shape, dtype="fp32")
+    got = RowKernel(p, candidate(cluster=2, schedule="static", slots=4)).of(rows)
+    x = torch.from_numpy(rows)
+    wanted = (
+        {
+            "softmax": lambda: torch.softmax(x, -1),
+            "log_softmax": lambda: torch.log_softmax(x, -1),
+            "layernorm": lambda: torch.nn.functional.layer_norm(x, (300,), eps=p.eps),
+            "rmsnorm": lambda: torch.nn.functional.rms_norm(x, (300,), eps=p.eps),
+            "logsumexp": lambda: torch.logsumexp(x, -1),
+            "sum": lambda: x.sum(-1),
+            "max": lambda: x.amax(-1),
+        }[op]()
+        .double()
+        .numpy()
+    )
+    assert np.array_equal(np.isnan(got), np.isnan(wanted))
+    assert np.array_equal(np.isinf(got), np.isinf(wanted))
+    finite = np.isfinite(wanted)
+    assert np.allclose(got[finite], wanted[finite], rtol=2e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_float32_results_err_no_more_than_torch(op: str) -> None:
+    torch = pytest.importorskip("torch")
+    rows = np.random.default_rng(5).standard_normal((8, 1000)).astype(np.float32)
+    p = problem(op, *rows.shape, dtype="fp32")
+    got = RowKernel(p, candidate(cluster=2, schedule="static", vectors=4, slots=6, batch=2)).of(rows)
+    functional = torch.nn.functional
+    operation = {
+        "softmax": lambda x: torch.softmax(x, -1),
+        "log_softmax": lambda x: torch.log_softmax(x, -1),
+        "layernorm": lambda x: functional.layer_norm(x, (1000,), eps=p.eps),
+        "rmsnorm": lambda x: functional.rms_norm(x, (1000,), eps=p.eps),
+        "logsumexp": lambda x: torch.logsumexp(x, -1),
+        "sum": lambda x: x.sum(-1),
+        "max": lambda x: x.amax(-1),
+    }[op]
+    x = torch.from_numpy(rows)
+    exact = operation(x.double()).numpy()
+    theirs = operation(x).double().numpy()
+    ours_rms, theirs_rms = (float(np.sqrt(np.mean((each - exact) ** 2))) for each in (got, theirs))
+    assert ours_rms <= 1.5 * theirs_rms + 1e-12  # few elements: the medians of many rows are compared on a GPU
+
+
+@pytest.mark.parametrize("op", ["sum", "logsumexp"])
+def test_rows_without_columns_give_what_torch_gives(op: str) -> None:
+    p = problem(op, 3, 64)
+    kernel = RowKernel(p, candidate(vectors=0, schedule="static"))
+    inputs = {"X": numerics.inputs(p, own_case(p))["X"], "Y": numerics.inputs(p, own_case(p))["Y"]}
+    found = kernel.run(own_case(p, cols=0), inputs).typed("Y").astype(np.float64)
+    assert found.tolist() == ([0.0] * 3 if op == "sum" else [-np.inf] * 3)
+
+
+def test_every_schedule_and_policy_gives_the_same_bits() -> None:
+    p = problem("layernorm", 9, 500, row_stride=504)
+    found = set()
+    for schedule, slots in (("one_tile", 2), ("static", 2), ("static", 4)):
+        kernel = RowKernel(p, candidate(cluster=2, schedule=schedule, slots=slots))  # type: ignore[arg-type]
+        for policy in POLICIES:
+            case = own_case(p, out_stride=504)
+            outcome = kernel.run(case, numerics.inputs(p, case), async_policy=policy, seed=1)
+            found.add(outcome.typed("Y").tobytes())
+    assert len(found) == 1
+
+
+EXIT = """    if constexpr (kCluster > 1) {
+        ptx::barrier_cluster_arrive_release();
+        ptx::barrier_cluster_wait_acquire();
+    }
+}
+"""
+INIT = "ptx::mbarrier_init(barrier(1), "
+FAULTS: dict[str, tuple[tuple[str, str, str], tuple[str, ...]]] = {
+    "one arrival too many is counted": (
+        ("row_exchange.cuh", f"{INIT}1 + kCluster);", f"{INIT}2 + kCluster);"),
+        ("EMU_DEADLOCK",),
+    ),
+    "one arrival too few is counted": (
+        ("row_exchange.cuh", f"{INIT}1 + kCluster);", f"{INIT}kCluster);"),
+        ("EMU_DATA_RACE", "EMU_UNINITIALISED", "EMU_BARRIER_OVERWRITTEN", "EMU_BARRIER_UNOBSERVED"),
+    ),
+    "one push too many is expected": (
+        ("row_exchange.cuh", "kCluster * kPartialBytes);\n                if (lane < kCluster)",
+         "(kCluster + 1) * kPartialBytes);\n                if (lane < kCluster)"),
+        ("EMU_DEADLOCK",),
+    ),
+    "a partial is read before its phase": (
+        ("row_exchange.cuh", "            wait_cluster(barrier(turn), parity);\n", ""),
+        ("EMU_DATA_RACE", "EMU_UNINITIALISED"),
+    ),
+    "the wait is for the phase before": (
+        ("row_exchange.cuh", "            wait_cluster(barrier(turn), parity);\n",
+         "            wait_cluster(barrier(turn), parity ^ 1);\n"),
+        ("EMU_DATA_RACE", "EMU_UNINITIALISED"),
+    ),
+    "a push is not aligned to its width": (
+        ("row_exchange.cuh", "pushed + rank * kPushBytes, lane)", "pushed + rank * kPushBytes + 8, lane)"),
+        ("EMU_MISALIGNED",),
+    ),
+    "pushes of two rows share a slot": (
+        ("row_exchange.cuh", "const u32 pushed = Place::kPartials + turn * (kCluster * kPushBytes);",
+         "const u32 pushed = Place::kPartials;"),
+        ("EMU_DATA_RACE",),
+    ),
+    "peers are written before they have started": (
+        ("kernel", """        ptx::barrier_cluster_arrive_release();
+        ptx::barrier_cluster_wait_acquire();
+    }
+
+    const float count""", "    }\n\n    const float count"),
+        ("EMU_PEER_NOT_STARTED", "EMU_BARRIER_UNINITIALISED", "EMU_DATA_RACE", "EMU_UNINITIALISED"),
+    ),
+    "partials of warps are read without a barrier": (
+        ("row_exchange.cuh", "        __syncthreads();\n", ""),
+        ("EMU_DATA_RACE", "EMU_UNINITIALISED"),
+    ),
+    "a slot is read before its copy has landed": (
+        ("kernel", "        wait_groups<kSlots>(kSlots - v - kBatch);", "        wait_groups<kSlots>(kSlots);"),
+        ("EMU_DATA_RACE", "EMU_UNINITIALISED"),
+    ),
+}  # fmt: skip
+
+
+def _faults(edits: tuple[tuple[str, str, str], ...], family: Any) -> list[str]:
+    """The codes that some policy and seed gets."""
+    p = problem("softmax", 9, 800)
+    kernel = RowKernel(p, candidate(family, cluster=2, schedule="static", slots=3), edits)
+    found = []
+    for policy in POLICIES:
+        for seed in range(2):
+            try:
+                kernel.check(own_case(p), async_policy=policy, seed=seed, step_limit=200_000)
+            except KernelFault as fault:
+                found.append(fault.code)
+    return found
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_seeded_fault_is_named(name: str) -> None:
+    edit, codes = FAULTS[name]
+    found = _faults((edit,), "sm90")
+    assert found, "no policy shows it"
+    assert set(found) & set(codes), found
+
+
+# A receiver waits for every push, so all has landed when it leaves. One that has no use for the result of its last row
+# could leave sooner, but for the barrier.
+HURRIES = (
+    "row_exchange.cuh",
+    """            wait_cluster(barrier(turn), parity);
+            p = gathered<kCluster>(pushed, kPushBytes);
+""",
+    """            if (rank == 0) {
+                wait_cluster(barrier(turn), parity);
+                p = gathered<kCluster>(pushed, kPushBytes);
+            }
+""",
+)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_cluster_barrier_before_the_exit_keeps_a_peer_that_has_nothing_left_to_do(leaves: bool) -> None:
+    p = problem("logsumexp", 1, 800)
+    edits = (HURRIES, ("kernel", EXIT, "}\n")) if leaves else (HURRIES,)
+    kernel = RowKernel(p, candidate("sm90", cluster=2, vectors=0), edits)
+    found = set()
+    for policy in POLICIES:
+        for seed in range(3):
+            try:
+                kernel.check(own_case(p), async_policy=policy, seed=seed)
+            except KernelFault as fault:
+                found.add(fault.code)
+    assert ("EMU_PEER_EXITED" in found) == leaves
+    assert leaves or not found
+
+
+@pytest.mark.parametrize("family", ["sm90", "sm100"])
+def test_the_same_kernel_without_the_fault_is_silent(family: str) -> None:
+    assert _faults((), family) == []

@@ -1,0 +1,177 @@
+"""The kind `row_reduce`: what is kept where, which cluster, what a plan says, what a bound allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.kinds import workload
+from advisor.kinds.row_reduce import kernels, numerics, space, words
+from advisor.machine import load_profile
+from advisor.machine.profile import DeviceProfile
+from advisor.planner import plan
+from advisor.problem import RowReduceProblem
+from advisor.records.plan import Plan
+
+H200 = load_profile("h200")
+B200 = load_profile("b200")
+
+
+def problem(op: str = "softmax", rows: int = 2048, cols: int = 131072, **changes: Any) -> RowReduceProblem:
+    return RowReduceProblem.model_validate(
+        {"kind": "row_reduce", "name": "sample", "op": op, "rows": rows, "cols": cols} | changes
+    )
+
+
+def planned(p: RowReduceProblem, target: DeviceProfile = H200) -> Plan:
+    profiles = {"sm100": B200, "sm90": H200, "portable": target}
+    return plan(
+        workload(p),
+        target,
+        target_name=target.name,
+        target_source="profile",
+        rung_profiles=profiles,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "least"),
+    [(8192, "bf16", 1), (65536, "bf16", 1), (131072, "bf16", 2), (524288, "bf16", 8), (1048576, "bf16", 16),
+     (1048576, "fp32", None)],
+)  # fmt: skip
+def test_the_smallest_cluster_that_keeps_a_row(cols: int, dtype: str, least: int | None) -> None:
+    assert words.least_cluster(problem(cols=cols, dtype=dtype)) == least
+
+
+@pytest.mark.parametrize("target", [H200, B200])
+def test_one_cta_is_best_where_its_row_is_short(target: DeviceProfile) -> None:
+    for op in ("softmax", "layernorm", "sum"):
+        choice = planned(problem(op, 8192, 8192), target).choice
+        assert choice is not None
+        assert choice.cluster == (1, 1, 1)
+
+
+@pytest.mark.parametrize("target", [H200, B200])
+def test_a_row_that_one_cta_cannot_keep_takes_a_cluster(target: DeviceProfile) -> None:
+    choice = planned(problem(), target).choice
+    assert choice is not None
+    assert choice.cluster[0] > 1
+    assert choice.candidate().work.vectors > 0
+
+
+def test_sixteen_keep_what_eight_cannot_and_the_plan_says_why() -> None:
+    found = planned(problem(rows=256, cols=1048576))
+    assert found.choice is not None
+    assert (found.choice.cluster, found.choice.nonportable) == ((16, 1, 1), True)
+    reasons = [reason.text for step in found.steps for each in step.decisions for reason in each.because]
+    assert any("8 CTAs, the largest portable cluster, would have to keep 256 KiB each" in each for each in reasons)
+    assert "NONPORTABLE_ATTR" in {each.code for each in found.findings}
+
+
+def test_without_sixteen_the_row_is_streamed_and_the_plan_says_what_that_costs() -> None:
+    found = planned(problem(rows=256, cols=1048576, constraints={"max_cluster_size": 8}))
+    assert found.choice is not None
+    assert found.choice.cluster[0] <= 8
+    assert found.choice.candidate().work.vectors == 0
+    step = next(each for each in found.steps if each.step == 2)
+    assert "streamed twice" in step.decisions[0].choice
+    assert any("from DRAM again" in each.text for each in step.decisions[0].because)
+
+
+def test_float32_rows_of_a_million_columns_fit_no_cluster_and_are_streamed() -> None:
+    choice = planned(problem(rows=64, cols=1048576, dtype="fp32")).choice
+    assert choice is not None
+    assert choice.candidate().work.vectors == 0
+
+
+def test_a_plan_reads_back_to_its_candidate_and_its_kernels_have_its_names() -> None:
+    for cols in (100, 8192, 131072, 1048576):
+        p = problem(cols=cols, rows=256)
+        for choice in planned(p, B200).choices:
+            c = choice.candidate()
+            assert Plan.model_validate_json(planned(p, B200).model_dump_json()).choices[0].candidate() is not None
+            (spec,) = kernels.kernels(p, c)
+            assert spec.kernel.id == choice.kernel_id == c.kernel_id
+
+
+def test_a_misaligned_row_goes_down_the_ladder_with_the_pad_that_mends_it() -> None:
+    found = planned(problem(cols=1001, row_stride=1001))
+    assert found.verdict == "adjust"
+    assert [each.family for each in found.choices] == ["portable"]
+    finding = next(each for each in found.findings if each.code == "ROW_STRIDE_16B")
+    assert finding.numbers["pad_to"] == 1008
+
+
+def test_what_is_forced_is_honoured_or_refused_with_the_clause() -> None:
+    forced = planned(problem(overrides={"cluster": [8, 1, 1], "schedule": "static"})).choice
+    assert forced is not None
+    assert (forced.cluster, forced.schedule) == ((8, 1, 1), "static")
+    refused = planned(problem(constraints={"max_cluster_size": 4}, overrides={"cluster": [8, 1, 1]}))
+    assert refused.verdict == "refuse"
+    assert "CLUSTER_OVER_CONSTRAINT" in {each.code for each in refused.findings}
+
+
+@pytest.mark.parametrize(("rows", "cols", "op"), [(0, 64, "sum"), (4, 0, "softmax")])
+def test_nothing_to_write_is_no_launch(rows: int, cols: int, op: str) -> None:
+    assert planned(problem(op, rows, cols)).verdict == "noop"
+
+
+def test_rows_without_columns_still_have_a_sum() -> None:
+    found = planned(problem("sum", 4, 0))
+    assert found.choice is not None
+
+
+def test_every_candidate_keeps_its_row_and_its_shared_memory() -> None:
+    for op in ("softmax", "layernorm", "sum"):
+        for cols in (8, 304, 1024, 5000, 32768, 131072, 1048576):
+            p = problem(op, 64, cols)
+            legal = workload(p).candidates(H200, "sm90")
+            assert legal
+            for c in legal:
+                assert kernels.resources(c).dynamic_smem_bytes <= kernels.SMEM_BYTES["sm90"]
+                assert not c.work.vectors or kernels.capacity(p, c) >= cols
+                assert c.tile[1] * c.cluster_size >= cols
+
+
+def test_the_cost_is_no_less_than_the_bytes_over_the_bandwidth() -> None:
+    p = problem()
+    for c in workload(p).candidates(H200, "sm90"):
+        row, _ = space.evaluate(p, c, H200)
+        assert row.timing.time_us >= row.timing.dram_us
+        assert (
+            row.timing.dram_us >= (space.read_bytes(p) + space.written_bytes(p)) / H200.dram_bytes_per_s * 1e6 * 0.999
+        )
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max"])
+def test_the_reference_is_torchs_and_the_bound_notices_a_wrong_element(op: str) -> None:
+    torch = pytest.importorskip("torch")
+    p = problem(op, 6, 500, row_stride=512, dtype="fp32")
+    case = numerics.own_case(p)
+    inputs = numerics.inputs(p, case)
+    x = torch.from_numpy(inputs["X"].reshape(6, 512)[:, :500].astype(np.float64))
+    functional = torch.nn.functional
+    wanted = {
+        "softmax": lambda: torch.softmax(x, -1),
+        "log_softmax": lambda: torch.log_softmax(x, -1),
+        "layernorm": lambda: functional.layer_norm(x, (500,), eps=p.eps),
+        "rmsnorm": lambda: functional.rms_norm(x, (500,), eps=p.eps),
+        "logsumexp": lambda: torch.logsumexp(x, -1),
+        "sum": lambda: x.sum(-1),
+        "max": lambda: x.amax(-1),
+    }[op]().numpy()
+    reference, bound = (each(p, case, inputs)["Y"] for each in (numerics.reference, numerics.bound))
+    assert np.allclose(reference.reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-9)
+    assert (bound >= 0).all()
+    assert (bound < 1e-3 * (np.abs(reference) + 1)).all()
+
+
+def test_padding_is_no_part_of_the_reference() -> None:
+    p = problem("softmax", 3, 10)
+    case = numerics.own_case(p)
+    padded = type(case)(case.name, case.why, {**case.arguments, "row_stride": 16, "out_stride": 24})
+    wanted = numerics.reference(p, padded, numerics.inputs(p, padded))["Y"].reshape(3, 24)
+    assert np.isnan(wanted[:, 10:]).all()
+    assert not np.isnan(wanted[:, :10]).any()

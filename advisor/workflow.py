@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from advisor.emulator.expected import Comparison
     from advisor.planner.agreement import Agreement
     from advisor.planner.schedules import Simulated
-    from advisor.records.acceptance import Acceptance
     from advisor.runtime import Device
     from advisor.runtime.probe import ProbeResult
     from advisor.toolchain import Compiled
@@ -708,11 +707,8 @@ def _summary(evidence: Evidence) -> str:
 # --- report, run --------------------------------------------------------------------------------------------------
 
 
-def report_bundle(
-    folder: str | Path, accepted: Sequence[Path] = ()
-) -> tuple[Plan, Evidence | None, tuple[Acceptance, ...]]:
-    """Plan and evidence of a bundle, and what was `accepted` elsewhere, which is in the evidence too. Evidence of
-    another manifest is none of this bundle's. Raises BundleError, InputError."""
+def report_bundle(folder: str | Path) -> tuple[Plan, Evidence | None]:
+    """Plan and evidence of a bundle. Evidence of another manifest is none of this bundle's. Raises BundleError."""
     from pydantic import ValidationError
 
     from advisor.bundle import read_bundle
@@ -720,25 +716,18 @@ def report_bundle(
 
     bundle = read_bundle(folder)
     path = bundle.folder / VALIDATION
-    evidence: Evidence | None = None
-    if path.is_file():
-        try:
-            evidence = Evidence.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            raise BundleError(
-                "VALIDATION_UNREADABLE",
-                f"{path} is not the evidence of this version: {str(error).splitlines()[0]}",
-                fix=f"run advisor validate {folder} again",
-                numbers={"path": str(path)},
-            ) from error
-        if evidence.manifest_hash != bundle.manifest_hash:
-            evidence = None
-    if not accepted:
-        return bundle.plan, evidence, ()
-    from advisor.validation.accepted import read_accepted, with_accepted
-
-    files = tuple(read_accepted(each) for each in accepted)
-    return bundle.plan, with_accepted(bundle, built_rows(bundle), evidence, files), files
+    if not path.is_file():
+        return bundle.plan, None
+    try:
+        evidence = Evidence.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BundleError(
+            "VALIDATION_UNREADABLE",
+            f"{path} is not the evidence of this version: {str(error).splitlines()[0]}",
+            fix=f"run advisor validate {folder} again",
+            numbers={"path": str(path)},
+        ) from error
+    return bundle.plan, evidence if evidence.manifest_hash == bundle.manifest_hash else None
 
 
 def run(

@@ -193,7 +193,12 @@ def report(
 
     if format not in ("terminal", "md", "html"):
         raise InputError("FORMAT_UNKNOWN", f"unknown format {format!r}", fix="use terminal, md or html")
-    found = report_bundle(bundle, accepted or ())
+    if accepted:
+        from advisor.accept import report_accepted
+
+        found = report_accepted(bundle, accepted)
+    else:
+        found = (*report_bundle(bundle), ())
     if as_json:
         plan, evidence, _ = found
         gate = reached(plan.choice.kernel_id, evidence) if plan.choice else "planned"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from advisor.accept import report_accepted
 from advisor.bundle import read_build
 from advisor.errors import InputError
 from advisor.records.acceptance import Acceptance, AcceptedKernel, AcceptedStep, launch_hash
@@ -107,7 +108,7 @@ def test_a_failure_of_this_machine_stays(site: Any) -> None:
 
 def test_the_report_names_the_chip_and_shows_the_steps(site: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "r.json", accepted(site))
-    plan, evidence, files = report_bundle(site.bundle.folder, [path])
+    plan, evidence, files = report_accepted(site.bundle.folder, [path])
     text = render_report(plan, evidence, files)
     assert "ran on NVIDIA B200, driver 580.00" in text
     assert "| clc_one_wave | not applicable |" in text

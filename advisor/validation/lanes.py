@@ -19,7 +19,7 @@ from advisor.kinds.workload import Workload
 from advisor.machine import load_profile, profile_names
 from advisor.machine.profile import DeviceProfile
 from advisor.records.candidate import Family
-from advisor.records.launch import Launch
+from advisor.records.launch import Kernel, Launch
 from advisor.validation.assemble import Build, Built, Row, built_facts, bundle_rows, joined, rung_condition
 from advisor.validation.emulator import Ptx
 
@@ -87,7 +87,8 @@ def find_lanes(
     else:
         rows += variants
         ptx |= more
-    found = tuple(lane for row in rows for lane in _lanes_of(row, ptx))
+    arch = bundle.plan.target.arch
+    found = tuple(lane for row in rows for lane in _lanes_of(row, ptx, arch))
     return Lanes(found, launch, ptx, families, tuple(extras), missing)
 
 
@@ -109,7 +110,7 @@ def _variants(
     chosen = [
         unit
         for unit in units(rendered)
-        if unit.kernel_id in kernels and unit.target == next(iter(kernels[unit.kernel_id].images))
+        if unit.kernel_id in kernels and unit.target == targets_of(kernels[unit.kernel_id], bundle.plan.target.arch)[0]
     ]
     ptx, extras = {}, []
     for unit, image in zip(chosen, build(chosen), strict=True):
@@ -120,10 +121,15 @@ def _variants(
     return rows, joined(bundle.launch, ours), ptx, extras
 
 
-def _lanes_of(row: Row, ptx: Mapping[tuple[str, str], Ptx]) -> list[Lane]:
+def targets_of(kernel: Kernel, arch: str) -> list[str]:
+    """The targets of a kernel's images, that of the GPU which is planned for first: its text is the one that runs."""
+    return sorted(kernel.images, key=lambda target: target != arch)
+
+
+def _lanes_of(row: Row, ptx: Mapping[tuple[str, str], Ptx], arch: str) -> list[Lane]:
     """One lane for each text among the images of a row's first kernel; its other kernels go along."""
     images: dict[str, list[tuple[tuple[str, str], ...]]] = {}
-    for target in row.main.images:
+    for target in targets_of(row.main, arch):
         if (row.main.id, target) not in ptx:
             continue
         taken = tuple(

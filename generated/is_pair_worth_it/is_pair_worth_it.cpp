@@ -38,10 +38,12 @@ constexpr int kRungs = 5;
 constexpr int kSpans = 1;
 
 const Image kImages_sm100_static_2x1x1[] = {
+    {"sm100_static_2x1x1.sm_103a.cubin", 10, 3, true},
     {"sm100_static_2x1x1.sm_100a.cubin", 10, 0, true},
     {"sm100_static_2x1x1.sm_100f.cubin", 10, 0, false},
 };
 const Image kImages_sm100_one_tile[] = {
+    {"sm100_one_tile.sm_103a.cubin", 10, 3, true},
     {"sm100_one_tile.sm_100a.cubin", 10, 0, true},
     {"sm100_one_tile.sm_100f.cubin", 10, 0, false},
 };
@@ -59,9 +61,9 @@ const Image kImages_portable_one_tile[] = {
 };
 
 const KernelInfo kKernelInfo[kKernels] = {
-    {"sm100_static_2x1x1", "gemm_sm100", kImages_sm100_static_2x1x1, 2,
+    {"sm100_static_2x1x1", "gemm_sm100", kImages_sm100_static_2x1x1, 3,
      {256, 1, 1}, {2, 1, 1}, 229512, false, true, false, {0, 0, 0}},
-    {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 2,
+    {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 3,
      {256, 1, 1}, {1, 1, 1}, 229464, false, true, false, {0, 0, 0}},
     {"sm90_static_2x1x1", "gemm_sm90", kImages_sm90_static_2x1x1, 1,
      {384, 1, 1}, {2, 1, 1}, 229440, false, true, false, {0, 0, 0}},

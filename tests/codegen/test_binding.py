@@ -204,7 +204,7 @@ def test_each_gpu_gets_the_best_image_that_loads_there(
     ("capability", "image"),
     [
         ((10, 0), "sm100_clc_2x1x1.sm_100a"),
-        ((10, 3), "sm100_clc_2x1x1.sm_100f"),
+        ((10, 3), "sm100_clc_2x1x1.sm_103a"),
         ((9, 0), "sm90_one_tile.sm_90a"),
         ((12, 0), "portable_one_tile.sm_120"),
     ],

@@ -188,7 +188,7 @@ def test_a_blackwell_bundle_holds_the_choice_its_twins_and_the_older_families() 
     # One CTA of the pair held half of B: alone it holds all of it, and has room for fewer stages.
     assert [kernels[each].defines["ADVISOR_STAGES"] for each in ("sm100_clc_2x1x1", "sm100_one_tile")] == [6, 4]
     assert all(int(each.dynamic_smem_bytes) <= 227 * 1024 for each in kernels.values())
-    assert {target for target in kernels["sm100_clc_2x1x1"].images} == {"sm_100a", "sm_100f"}
+    assert {target for target in kernels["sm100_clc_2x1x1"].images} == {"sm_100a", "sm_103a", "sm_100f"}
 
 
 def test_a_plan_without_a_choice_renders_nothing(make: Make) -> None:

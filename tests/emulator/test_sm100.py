@@ -67,10 +67,21 @@ def test_integers_are_exact(one_tile: Gemm) -> None:
     one_tile.check(case_of(one_tile.problem, data="integers"))
 
 
-def test_the_family_target_computes_the_same_bits(one_tile: Gemm) -> None:
+@pytest.mark.parametrize(("target", "device"), [("sm_100f", "b200"), ("sm_100f", "b300"), ("sm_103a", "b300")])
+def test_other_targets_of_the_family_compute_the_same_bits(one_tile: Gemm, target: str, device: str) -> None:
     case = case_of(one_tile.problem)
-    family = Gemm(one_tile.problem, one_tile.candidate, "sm_100f")
-    assert np.array_equal(family.check(case).buffers["D"], one_tile.check(case).buffers["D"])
+    other = Gemm(one_tile.problem, one_tile.candidate, target)
+    assert other.program.module.target == target
+    found = other.check(case, profile=load_profile(device)).buffers["D"]
+    assert np.array_equal(found, one_tile.check(case).buffers["D"])
+
+
+def test_a_pair_that_takes_its_work_through_requests_runs_on_compute_capability_10_3() -> None:
+    p = problem(300, 136, 200)
+    c = candidate(p, (128, 64), (2, 1, 1), "clc", 2)
+    outcome = Gemm(p, c, "sm_103a").check(case_of(p), profile=cut_profile(load_profile("b300"), 2))
+    assert outcome.requests is not None
+    assert outcome.requests.granted > 0
 
 
 def test_every_schedule_cluster_and_pair_gives_the_same_bits() -> None:

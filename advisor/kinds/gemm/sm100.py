@@ -35,7 +35,7 @@ from advisor.records.rows import BarrierRow, Violation
 
 TEMPLATE = "kernels/gemm_sm100.cu.j2"
 SOURCE = "kernel_sm100.cu"
-TARGETS = ("sm_100a", "sm_100f")  # the family target loads on compute capability 10.3 too
+TARGETS = ("sm_100a", "sm_103a", "sm_100f")  # 10.0, 10.3, and one image that loads on both
 ENTRY = "gemm_sm100"
 REDUCE_ENTRY = "gemm_sm100_reduce"
 

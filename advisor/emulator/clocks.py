@@ -42,11 +42,15 @@ class View(IntEnum):
     TENSORMAP_RELEASED = 6  # fence.proxy.tensormap::generic.release on it
     TENSORMAP = 7  # and the acquire after it
     READS_ASYNC = 8  # as READS, with a proxy fence on it: a read before an asynchronous write that needs one
+    HEARD = 9  # as STARTED, without relaxed operations: enough for tensor memory where a kernel has no tcgen05 fences
 
 
 VIEWS = len(View)
-_READ_VIEWS = (View.READS, View.READS_ASYNC, View.STARTED)
-"""What a release and an acquire hand on whose scopes do not include each other's thread."""
+_READ_VIEWS = (View.READS, View.READS_ASYNC, View.STARTED, View.HEARD)
+"""What a release and an acquire hand on whose scopes do not include each other's thread, at an object at which no other
+thread of the cluster names the scope that would."""
+_OUT_OF_SCOPE = (View.STARTED, View.HEARD)
+"""The same, where one does."""
 _CLOSED = [View.READS, View.READS_ASYNC]
 """What a relaxed arrival hands on of the reads before the CTA's last barrier."""
 
@@ -82,6 +86,11 @@ class Knowledge:
             mine = foreign.get(cluster)
             foreign[cluster] = clocks if mine is None else _joined(mine, clocks)
         return Knowledge(self.cluster, _joined(self.clocks, other.clocks), foreign)
+
+    @property
+    def released(self) -> bool:
+        """Whether it is of a release, and not of a relaxed operation or a commit, which hand on execution order."""
+        return bool(self.clocks[View.BASE].any())
 
     def only(self, *views: View) -> Knowledge:
         return Knowledge(
@@ -222,7 +231,7 @@ class Clocks:
 
     def _mark_own(self, rows: Longs) -> None:
         columns = self.own[rows]
-        for view in (View.BASE, View.READS, View.STARTED):
+        for view in (View.BASE, View.READS, View.STARTED, View.HEARD):
             self.now[view, rows, columns] = self.epoch[rows]
 
     def _tick(self, rows: Longs) -> None:
@@ -279,7 +288,7 @@ class Clocks:
     def complete_after(self, point: SyncPoint, row: int) -> None:
         """What this warp has issued so far is complete at this object: whoever observes that comes after all that the
         warp had done and seen by now. That is execution order and no more, as with a relaxed arrival."""
-        known = self.knowledge(row).only(View.STARTED)
+        known = self.knowledge(row).only(View.STARTED, View.HEARD)
         point.add((int(self.cluster_of[row]), int(self.rank_of[row]), Scope.CLUSTER), known)
         self._tick(np.array([row]))
 
@@ -302,12 +311,20 @@ class Clocks:
         cluster, rank = int(self.cluster_of[row]), int(self.rank_of[row])
         for known in point.anyone.values():
             self._learn(row, known)
+        weak: list[Knowledge] = []
+        named = False  # a release of another CTA names a scope that includes this thread
         for (theirs, their_rank, level), known in point.parts.items():
             if theirs != cluster:
                 strong = level >= Scope.GPU and scope >= Scope.GPU
             else:
                 strong = their_rank == rank or (level >= Scope.CLUSTER and scope >= Scope.CLUSTER)
-            self._learn(row, known if strong else known.only(*_READ_VIEWS))
+                named = named or (their_rank != rank and level >= Scope.CLUSTER and known.released)
+            if strong:
+                self._learn(row, known)
+            else:
+                weak.append(known)
+        for known in weak:
+            self._learn(row, known.only(*(_OUT_OF_SCOPE if named else _READ_VIEWS)))
 
     def _learn(self, row: int, known: Knowledge) -> None:
         mine = int(self.cluster_of[row])

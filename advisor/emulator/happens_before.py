@@ -777,7 +777,7 @@ class Order(Clocks):
                 f"fence.proxy.async.{'shared::cta' if batch.shadow.space == 'shared' else 'global'} between the write "
                 "and the barrier that precedes the asynchronous operation",
             )
-        if known(View.READS):
+        if known(View.READS) or known(View.HEARD):
             return (
                 "what lies between is relaxed, or its scopes do not include each other's thread",
                 "a release and an acquire, both of .cluster (or .gpu) scope",

@@ -57,6 +57,8 @@ class Mbarrier:
     polling: dict[tuple[int, int | None], tuple[int, By]] = field(default_factory=dict)  # waiter -> (phase, by)
     seen_by: set[int] = field(default_factory=set)  # rows for which the init is known to be ordered before
     remote: dict[int, tuple[int, By]] = field(default_factory=dict)  # row of a peer -> its clock at its last arrival
+    from_peers: bool = False  # whether an operation that a peer has issued has landed at it
+    named: bool = False  # whether a wait has named cluster scope
 
 
 class BarrierUnit:
@@ -199,6 +201,7 @@ class BarrierUnit:
         clock = phase + 1  # 0 is what everybody has seen
         barrier.history.append(_Entry(f"{bytes_} bytes have landed, issued", phase, by))
         if operation is not None:
+            barrier.from_peers = barrier.from_peers or self.order.who(by.row).rank != self.rank
             mine = [each for each in operation.records if self.order.column(each) == barrier.channel.column]
             self.order.land(mine, clock)
             self.order.complete(barrier.gathering, barrier.channel, clock)
@@ -206,9 +209,10 @@ class BarrierUnit:
         self._maybe_complete(barrier)
         return phase
 
-    def async_arrive(self, address: int, by: By, point: SyncPoint, count: int = 1, *, increment: bool = False) -> None:
+    def async_arrive(self, address: int, by: By, point: SyncPoint, count: int = 1, *, increment: bool = False) -> int:
         """An arrive-on that the hardware does when earlier asynchronous operations of a thread have completed:
-        cp.async.mbarrier.arrive{.noinc} (9.7.13.15.15), tcgen05.commit. `point` holds their completions.
+        cp.async.mbarrier.arrive{.noinc} (9.7.13.15.15), tcgen05.commit. `point` holds their completions. Returns the
+        phase in which it counts.
 
         `increment` (without .noinc) is done when the instruction executes: see `count_in`.
         """
@@ -229,7 +233,9 @@ class BarrierUnit:
         barrier.gathering.absorb(point)
         barrier.pending -= count
         barrier.arrived += count
+        phase = barrier.phase
         self._maybe_complete(barrier)
+        return phase
 
     def count_in(self, address: int, by: By, count: int = 1) -> None:
         """cp.async.mbarrier.arrive without .noinc raises the pending count at once, for an arrival that comes later."""
@@ -295,6 +301,11 @@ class BarrierUnit:
     def _observed(self, barrier: Mbarrier, waiter: tuple[int, int | None], by: By, sem: Sem, scope: Scope) -> None:
         barrier.polling.pop(waiter, None)
         barrier.observed = barrier.phase - 1
+        barrier.named = barrier.named or scope >= Scope.CLUSTER
+        if scope < Scope.CLUSTER and barrier.named and barrier.from_peers:
+            # By the letter a wait of CTA scope says nothing of what a peer's operation has written (8.9.4). All but
+            # nobody names more, so that one is held to it only beside others that do.
+            sem = Sem.RELAXED
         self.order.acquire(barrier.completed, by.row, sem, scope)
 
     # --- exits and reports --------------------------------------------------------------------------------------------

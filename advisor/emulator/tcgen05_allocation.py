@@ -128,14 +128,20 @@ class Allocator:
                 wrong = "an allocation after tcgen05.relinquish_alloc_permit"
             elif cta.last_columns and request.columns > cta.last_columns:
                 wrong = f"an allocation of {request.columns} columns after one of {cta.last_columns}: they may not grow"
-        elif not wrong and cta.allocations.get(column_of(request.place)) != request.columns:
-            wrong = f"{request.columns} columns from {request.place:#x} are freed, and the CTA has {cta.held}"
+        elif not wrong:
+            self._check_held(request)
         if wrong:
             self._fail(request, "EMU_TMEM_ALLOC", wrong)
         if self.machine.races and request.operation == "dealloc":
             region = all_lanes(column_of(request.place), request.columns)
             row = int(self.machine.order_row[request.row])
             self.memory.order.freed(self.memory.shadow(cta), region, row, request.site)
+
+    def _check_held(self, request: _Request) -> None:
+        cta = request.cta
+        if cta.allocations.get(column_of(request.place)) != request.columns:
+            wrong = f"{request.columns} columns from {request.place:#x} are freed, and the CTA has {cta.held}"
+            self._fail(request, "EMU_TMEM_ALLOC", wrong)
 
     def _fail(self, request: _Request, code: str, message: str) -> None:
         who = self.machine.who(request.row)
@@ -229,6 +235,7 @@ class Allocator:
         if request.operation == "relinquish_alloc_permit":
             cta.relinquished = True
             return
+        self._check_held(request)  # another warp may have freed them since this one came
         first = column_of(request.place)
         del cta.allocations[first]
         self.memory.of(cta).owner[first : first + request.columns] = 0

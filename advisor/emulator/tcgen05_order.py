@@ -6,12 +6,13 @@ the `tcgen05.wait` of their warp. What another warp does afterwards must be orde
 which the relaxed kind is enough, with `tcgen05.fence::before_thread_sync` before it and `::after_thread_sync` after it
 (a commit has the first one in it).
 
-**Clocks.** Execution order alone is `View.STARTED` of `clocks`. An operation keeps the clock of its warp at its issue,
-at its wait and at the first fence before a synchronisation; a pipe has a channel whose clock is the number of its
-commits. The fence after a synchronisation keeps what its warp has heard of until then.
+**Clocks.** Execution order alone is `View.STARTED` of `clocks`, and `View.HEARD` without relaxed operations. An
+operation keeps the clock of its warp at its issue, at its wait and at the first fence before a synchronisation; a pipe
+has a channel whose clock is the number of its commits. The fence after a synchronisation keeps what its warp has heard
+of until then.
 
-**Fences.** Triton, Gluon and CUTLASS write none, and ptxas orders what they emit, so a kernel without any fence of a
-kind is not held to that kind; one that has some is.
+**Fences.** Triton, Gluon and CUTLASS write none: they release and acquire. So a kernel without any fence of a kind is
+not held to that kind, but then a relaxed operation is not enough; one that has some is held to them.
 """
 
 from __future__ import annotations
@@ -257,9 +258,10 @@ class TmemOrder:
         return self._heard_of(row, column, released if self.before else clock)
 
     def _heard_of(self, row: int, column: int, clock: int) -> bool:
-        """Whether a fence::after_thread_sync of this row came after it heard of the clock; or none is held to."""
+        """Whether a fence::after_thread_sync of this row came after it heard of the clock; or, where the kernel has
+        none, whether it has heard of it by releases and acquires."""
         if not self.after:
-            return bool(self.order.now[View.STARTED, row, column] >= clock)
+            return bool(self.order.now[View.HEARD, row, column] >= clock)
         heard = self._heard.get(row)
         return heard is not None and column < heard.size and bool(heard[column] >= clock)
 
@@ -277,6 +279,8 @@ class TmemOrder:
         elif fence:
             code = "EMU_TCGEN05_FENCE"
             missing = "they are ordered, but a tcgen05.fence is missing on the way"
+            if not self.after:
+                missing = "an mbarrier operation on the way is relaxed, and no tcgen05.fence is there beside it"
             fix = "fence::after_thread_sync after the wait or the barrier"
             if old.pipe is None or new.pipe is not None:
                 fix = f"fence::before_thread_sync before the synchronisation, {fix}"

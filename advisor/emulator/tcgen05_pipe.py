@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.emulator import fragments
 from advisor.emulator.clocks import SyncPoint
-from advisor.emulator.mbarrier import BarrierUnit, By
+from advisor.emulator.mbarrier import BarrierUnit
 from advisor.emulator.memory import RANK_SHIFT
 from advisor.emulator.policy import Pending
 from advisor.emulator.scheduler import Group
@@ -41,7 +41,7 @@ from advisor.emulator.tcgen05_products import (
     filled_bytes_of,
     product,
 )
-from advisor.emulator.tcgen05_state import Array, Cta, Spot, TensorMemory
+from advisor.emulator.tcgen05_state import Array, Commit, Cta, Spot, TensorMemory
 from advisor.emulator.tmem import Region, column_of, lane_of
 
 _LOCAL = (1 << RANK_SHIFT) - 1
@@ -146,19 +146,37 @@ class Pipes:
                 self.threads.pop((row, lane), None)
 
     def end(self, cta: Cta, rows: Array) -> None:
-        """A CTA has exited. Raises EMU_TCGEN05_COMMIT where a commit may still be going to signal it."""
+        """A CTA has exited. Raises EMU_TCGEN05_COMMIT where a commit may still be going to signal it.
+
+        Whoever knows that the operations of a commit are complete is taken to know that its arrivals are, and those of
+        earlier commits of the thread: kernels that ran on a B200 rely on it. PTX promises the arrival to those alone
+        who have waited for it; of a peer's, the CTA gets a warning (EMU_TCGEN05_COMMIT_UNSEEN).
+        """
         machine = self.machine
-        for pipe, (number, by) in cta.commits.items():
-            if machine.races and not self.memory.order.knows(machine.order_row[rows], pipe, number):
+        for pipe, commit in cta.commits.items():
+            if not machine.races:
+                break
+            by, who = commit.by, machine.who(int(rows[-1]))
+            if not self.memory.order.knows(machine.order_row[rows], pipe, commit.number):
                 issuer = machine.reporter.event("tcgen05.commit", machine.order.who(by.row), by.pc, by.lane)
                 machine.reporter.fail(
                     "EMU_TCGEN05_COMMIT",
                     "the CTA exits while a tcgen05.commit may still be going to signal an mbarrier of it: nobody has "
                     "waited for it",
-                    machine.who(int(rows[-1])),
+                    who,
                     machine.exit_site,
                     history=(issuer,),
                     fix="wait for its phase, or meet a warp that has done so, before the exit",
+                )
+            if commit.remote and (commit.phase is None or commit.phase > commit.barrier.observed):
+                machine.reporter.warn(
+                    "EMU_TCGEN05_COMMIT_UNSEEN",
+                    f"what it tracks is complete, but {who} exits and no warp of its CTA has waited for the arrival at "
+                    f"the mbarrier at {commit.barrier.address:#x}",
+                    machine.order.who(by.row),
+                    by.pc,
+                    by.lane,
+                    fix="wait for the last phase of each mbarrier that a peer's commits arrive at, before the exit",
                 )
         for each in cta.arrivals:
             machine.queue.land(each)
@@ -540,21 +558,21 @@ class Pipes:
             by = engine.by(g, index, site, lane)
             for target in targets:
                 unit, local = engine.unit(g, index, target, site, lane)
-                unit.use(local, by, "tcgen05.commit")
+                barrier = unit.use(local, by, "tcgen05.commit")
                 label = f"tcgen05.commit at line {machine.line(site)}"
                 owner = int(order.cluster_of[by.row])
-                made = machine.queue.submit([self._arrival(unit, local, by, point)], label, before, owner)
+                commit = Commit(number, by, barrier, unit.rank != int(order.rank_of[by.row]))
+                made = machine.queue.submit([self._arrival(unit, local, commit, point)], label, before, owner)
                 cta = self.memory.ctas[engine.slot_of(g, index, target, site, lane)]
-                if number:
-                    cta.commits[thread.pipe] = (number, by)
+                cta.commits[thread.pipe] = commit
                 cta.arrivals = [*(each for each in cta.arrivals if not each.finished), made]
                 thread.last_commit = made
 
-    def _arrival(self, unit: BarrierUnit, address: int, by: By, point: SyncPoint) -> Callable[[], None]:
+    def _arrival(self, unit: BarrierUnit, address: int, commit: Commit, point: SyncPoint) -> Callable[[], None]:
         engine = self.machine.engine
 
         def arrive() -> None:
-            unit.async_arrive(address, by, point)
+            commit.phase = unit.async_arrive(address, commit.by, point)
             engine.wake()
 
         return arrive

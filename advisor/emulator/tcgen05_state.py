@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.emulator.mbarrier import By
+from advisor.emulator.mbarrier import By, Mbarrier
 from advisor.emulator.policy import Pending
 from advisor.emulator.scheduler import Group
 from advisor.emulator.tcgen05_order import Pipe, Shadow, TmemOrder
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from advisor.emulator.machine import Machine
 
 Array = NDArray[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """A tcgen05.commit on its way to an mbarrier: the `number` of its pipe, and the phase in which it has arrived."""
+
+    number: int
+    by: By
+    barrier: Mbarrier
+    remote: bool  # the mbarrier is in another CTA than the thread
+    phase: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +45,7 @@ class Cta:
     last_columns: int = 0  # of the latest allocation
     allocations: dict[int, int] = field(default_factory=dict)  # first column -> columns
     operands: dict[tuple[object, ...], Array] = field(default_factory=dict)  # places of chunks in shared memory
-    commits: dict[Pipe, tuple[int, By]] = field(default_factory=dict)  # to its mbarriers: the last one of each pipe
+    commits: dict[Pipe, Commit] = field(default_factory=dict)  # to its mbarriers: the last one of each pipe
     arrivals: list[Pending] = field(default_factory=list)
 
     @property

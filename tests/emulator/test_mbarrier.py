@@ -186,13 +186,14 @@ def test_a_remote_arrival_needs_cluster_scope_for_its_data(bench: Bench, sem: Se
         fault("EMU_DATA_RACE", lambda: bench.access(bench.a, write=False))
 
 
-def load(bench: Bench) -> tuple[Callable[[], None], list[int]]:
-    """A bulk load of 128 bytes by warp a; returns what lands it."""
-    barrier = bench.unit.use(BAR, bench.by(bench.a), "cp.async.bulk")
-    operation = bench.order.issue(bench.a, 20, 0, barrier.channel)
+def load(bench: Bench, row: int | None = None) -> tuple[Callable[[], None], list[int]]:
+    """A bulk load of 128 bytes by a warp, else by warp a; returns what lands it."""
+    by = bench.by(bench.a if row is None else row)
+    barrier = bench.unit.use(BAR, by, "cp.async.bulk")
+    operation = bench.order.issue(by.row, 20, 0, barrier.channel)
     bench.order.async_access(operation, bench.shadow, np.array([0]), 128, write=True)
     phases: list[int] = []
-    return lambda: phases.append(bench.unit.complete_tx(BAR, 128, bench.by(bench.a), operation)), phases
+    return lambda: phases.append(bench.unit.complete_tx(BAR, 128, by, operation)), phases
 
 
 def test_a_bulk_load_is_there_after_its_phase(bench: Bench) -> None:
@@ -203,6 +204,25 @@ def test_a_bulk_load_is_there_after_its_phase(bench: Bench) -> None:
     assert phases == [0]
     assert bench.test(bench.b, 0)  # .cta scope: whoever observes the phase may use the data
     bench.access(bench.b, write=False)
+
+
+@pytest.mark.parametrize("issuer", ["a", "peer"])
+@pytest.mark.parametrize("others", [Scope.CTA, Scope.CLUSTER])
+def test_a_wait_for_a_peers_copy_is_held_to_the_scope_that_others_name(
+    bench: Bench, issuer: str, others: Scope
+) -> None:
+    """A wait of CTA scope beside one of cluster scope is an oversight; where all are of CTA scope it is the custom."""
+    bench.init(1)
+    bench.arrive(bench.a, expect_tx=128)
+    land, _ = load(bench, getattr(bench, issuer))
+    land()
+    assert bench.test(bench.b, 0, scope=others)
+    bench.access(bench.b, write=False)
+    assert bench.test(bench.a, 0)
+    if issuer == "peer" and others == Scope.CLUSTER:
+        fault("EMU_DATA_RACE", lambda: bench.access(bench.a, write=False))
+    else:
+        bench.access(bench.a, write=False)
 
 
 @pytest.mark.parametrize("landed", [True, False])

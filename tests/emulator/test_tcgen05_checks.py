@@ -23,7 +23,7 @@ WAIT_ST = "tcgen05.wait::st.sync.aligned;"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 
 
-def run_one(group: int = 1, descriptor: int = 0, **options: Any) -> np.ndarray:
+def one(group: int = 1, descriptor: int = 0, **options: Any) -> Outcome:
     """One product; `changed` parts make it a faulty one."""
     m = 128 * group
     a, b = random_codes("f16", (m, 16), 1), random_codes("f16", (16, 16), 2)
@@ -35,7 +35,12 @@ def run_one(group: int = 1, descriptor: int = 0, **options: Any) -> np.ndarray:
         ]
     )
     text = issue("f16", group, plain(0, 128), plain(4096, share), descriptor or (DESCRIPTOR if group == 1 else PAIRED))
-    return execute(text, shared, group=group, used=16, **options)
+    return outcome(text, shared, group=group, used=16, **options)
+
+
+def run_one(group: int = 1, descriptor: int = 0, **options: Any) -> np.ndarray:
+    """Its tensor memory."""
+    return one(group, descriptor, **options).typed("OUT")
 
 
 # name: code, group, the parts that make the fault, options
@@ -178,6 +183,33 @@ def test_ctas_of_one_sm_share_its_columns_and_wait_for_each_other() -> None:
     ).typed("OUT")  # fmt: skip
     firsts = found[:, 0, 0].tolist()
     assert set(firsts) == {0, 256}
+
+
+WAITING = "WAITING: mbarrier.try_wait.parity{}.shared::cta.b64 %p6, [%bar], 0; @!%p6 bra WAITING;"
+
+
+@pytest.mark.parametrize("fences", [True, False])
+def test_a_relaxed_wait_is_enough_beside_fences_alone(fences: bool) -> None:
+    """PTX ISA 9.7.16.6.4.4: the example waits relaxed, and has fence::after_thread_sync behind it."""
+    run_one(changed={"wait": WAITING.format("")}, fences=fences)
+    relaxed = {"wait": WAITING.format(".relaxed.cta")}
+    if fences:
+        run_one(changed=relaxed)
+    else:
+        with pytest.raises(KernelFault, match="EMU_TCGEN05_FENCE") as caught:
+            run_one(changed=relaxed, fences=False)
+        assert "relaxed" in caught.value.message
+
+
+LEADER_WAITS = {"wait": f"@!%p1 bra MET; {WAITING.format('')} MET: {MEET}"}
+
+
+@pytest.mark.parametrize("policy", ["eager", "lazy", "random", "adversarial"])
+def test_a_commit_of_a_peer_is_waited_for_by_each_cta_that_it_signals(policy: str) -> None:
+    """The leader alone waits; its peer meets it at a barrier, and knows that the product is complete, no more."""
+    assert one(2, async_policy=policy).warnings == ()
+    found = one(2, changed=LEADER_WAITS, async_policy=policy).warnings
+    assert [each.code for each in found] == ["EMU_TCGEN05_COMMIT_UNSEEN"]
 
 
 # A kernel with fences of one kind alone is held to that kind: name: the parts, whether it is a fault

@@ -145,6 +145,9 @@ def _load_tiles(a, b, smem_a, smem_b, full, empty, tiles_m, tiles, K, BK: gl.con
             mbarrier.wait(empty.index(stage), ((i // STAGES) & 1) ^ 1)
             _fetch(a, b, smem_a, smem_b, full, row, column, k, stage, "k", "k", MULTICAST)
             i += 1
+    for _ in range(STAGES):  # the commits of other CTAs arrive here: not after this one has gone
+        mbarrier.wait(empty.index(i % STAGES), ((i // STAGES) & 1) ^ 1)
+        i += 1
 
 
 @gluon.jit

@@ -55,11 +55,21 @@ SCALED = Routine(
     partial(test_tcgen05.scaled, "mxf8f6f4", "e4m3", "e4m3", 1, "ue8m0", 128, 16, 1, (0, 0)), settings=settings(1)
 )
 
+UNFENCED = Routine(partial(test_tcgen05_checks.run_one, fences=False), settings=settings(1))
+RELAXED = {"changed": {"wait": test_tcgen05_checks.WAITING.format(".relaxed.cta")}}
+PAIR = Routine(partial(test_tcgen05_checks.one, 2), settings=settings(1))
 TILED = Routine(test_tcgen05_checks.run_tiled, settings=settings(1))
 OTHER_TYPE = {"descriptor": test_tcgen05.idesc("f16", "bf16", "bf16", "f32", 128, 16)}
 
 FAULTS = [
     *_products(),
+    Fault("tcgen05: a relaxed wait, and no fence after it", "EMU_TCGEN05_FENCE", UNFENCED, Arguments(RELAXED)),
+    Fault(
+        "tcgen05: a peer's commit that one CTA waits for and the other does not",
+        "EMU_TCGEN05_COMMIT_UNSEEN",
+        PAIR,
+        Arguments({"changed": test_tcgen05_checks.LEADER_WAITS}),
+    ),
     *(
         Fault(f"tcgen05: a descriptor of a copied tile with {name}", "EMU_DESCRIPTOR_TILE", TILED, Arguments(fields))
         for name, fields in test_tcgen05_checks.TILES.items()

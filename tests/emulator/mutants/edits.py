@@ -1,8 +1,8 @@
 """Every way in which one step of a kernel's protocol is left out or done wrong, as edits of its PTX text.
 
-A step is a fence, a wait, an arrival, a count of arrivals or bytes, a mask, a commit, or a step of Cluster Launch
-Control. Each edit touches one instruction, or the two halves of a cluster barrier. Pure text: nothing here runs a
-kernel or imports the emulator.
+A step is a fence, a wait, an arrival, a count of arrivals or bytes, a mask, a commit, a step of Cluster Launch Control,
+the choice of a CTA of a pair, or an allocation of tensor memory. Each edit touches one instruction, or the two halves
+of a cluster barrier. Pure text: nothing here runs a kernel or imports the emulator.
 
 Not mutated: bar.warp.sync as a whole, which compilers and authors put in for convergence more than for order (its mask
 is); the order of an arrive.expect_tx, whose bytes bring their own; the order of a cluster barrier's arrival, of which
@@ -16,11 +16,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-_ROOTS = "fence|membar|mbarrier|bar|barrier|cp|wgmma|tcgen05|clusterlaunchcontrol|griddepcontrol|elect|shfl|vote|redux"
+_ROOTS = (
+    "fence|membar|mbarrier|bar|barrier|cp|wgmma|tcgen05|clusterlaunchcontrol|griddepcontrol|elect|shfl|vote|redux|mapa"
+)
+_PEER_BIT = 1 << 24  # of a shared address: which CTA of a pair
+_TO_EVEN = r"and\.b32(?=[^;]*,\s*-167772(?:1[7-9]|2[0-4])\s*;)"  # clears it, and at most the three lowest bits
 _INSTRUCTION = re.compile(
-    rf"(?P<guard>@!?[%$\w]+\s+)?(?<![\w.%$])(?P<opcode>(?:{_ROOTS})(?:\.[\w:]+)*)(?=[\s;])(?P<operands>[^;]*);"
+    rf"(?P<guard>@!?[%$\w]+\s+)?(?<![\w.%$])(?P<opcode>(?:(?:{_ROOTS})(?:\.[\w:]+)*)(?=[\s;])|{_TO_EVEN})"
+    r"(?P<operands>[^;]*);"
 )
 _TRUE = "setp.eq.u32 {0}, 0, 0;"
+_FALSE = "setp.ne.u32 {0}, 0, 0;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,7 @@ def _waits(step: Step) -> Iterator[Edit]:
     if step.has("try_wait") or step.has("test_wait"):
         done, address, phase, *rest = step.operands
         yield "no wait", f"{step.guard}{_TRUE.format(done)}"
+        yield from _next_barrier(step)
         if step.has("parity"):
             yield "the other parity", _with_register(step, "b32", "xor", phase, 1, (done, address), tuple(rest))
         yield from _relaxed(step)
@@ -173,6 +180,7 @@ def _arrivals(step: Step) -> Iterator[Edit]:
     if step.opcode.startswith(("mbarrier.arrive", "cp.async.mbarrier.arrive")):
         yield "no arrival", ""
         yield "two arrivals", f"{step.spelled()} {step.spelled()}"
+        yield from _next_barrier(step)
         if step.opcode.startswith("mbarrier") and not step.has("expect_tx"):
             yield from _relaxed(step)
             yield from _narrower(step)
@@ -181,8 +189,10 @@ def _arrivals(step: Step) -> Iterator[Edit]:
 
 
 def _counts(step: Step) -> Iterator[Edit]:
-    """How many arrivals and bytes an mbarrier waits for, how many threads a barrier."""
+    """How many arrivals and bytes an mbarrier waits for, and which come; how many threads a barrier."""
     if step.opcode.startswith("mbarrier.init"):
+        yield "no initialisation", ""
+        yield from _next_barrier(step)
         for amount in (1, -1):
             what = "an arrival more" if amount > 0 else "an arrival fewer"
             yield what, _with_register(step, "s32", "add", step.operands[1], amount, step.operands[:1])
@@ -197,6 +207,10 @@ def _counts(step: Step) -> Iterator[Edit]:
     elif (_is_barrier(step, "sync") or _is_barrier(step, "arrive")) and len(step.operands) == 2:
         barrier, threads = step.operands
         yield "a warp more", _with_register(step, "s32", "add", threads, 32, (barrier,))
+    elif step.opcode.startswith("cp.async.bulk") and step.has("mbarrier::complete_tx::bytes"):
+        yield "no copy", ""
+        yield "two copies", f"{step.spelled()} {step.spelled()}"
+        yield from _next_barrier(step)
 
 
 def _masks(step: Step) -> Iterator[Edit]:
@@ -216,22 +230,73 @@ _FULL = ("-1", "0xffffffff", "0xFFFFFFFF", "4294967295")
 
 
 def _commits(step: Step) -> Iterator[Edit]:
-    if step.has("commit_group") or step.opcode.startswith("tcgen05.commit"):
+    if step.has("commit_group"):
         yield "no commit", ""
+    elif step.opcode.startswith("tcgen05.commit"):
+        yield "no commit", ""
+        yield "two commits", f"{step.spelled()} {step.spelled()}"
+        yield from _next_barrier(step)
+        if step.has("multicast::cluster"):
+            plain = step.opcode.replace(".multicast::cluster", "")
+            yield "a commit to this CTA alone", step.spelled(*step.operands[:-1], opcode=plain)
 
 
 def _requests(step: Step) -> Iterator[Edit]:
     if step.has("try_cancel"):
         yield "no request", ""
         yield "two requests", f"{step.spelled()} {step.spelled()}"
+        yield from _next_barrier(step)
+        yield from _further(step, 0, 16, "a response 16 bytes further")
         if step.has("multicast::cluster::all"):
             yield "a request of one CTA", step.spelled(opcode=step.opcode.replace(".multicast::cluster::all", ""))
     elif step.has("is_canceled"):
         answer = step.operands[0]
         yield "granted, whatever the answer", f"{step.spelled()} {_TRUE.format(answer)}"
-        yield "declined, whatever the answer", f"{step.spelled()} setp.ne.u32 {answer}, 0, 0;"
+        yield "declined, whatever the answer", f"{step.spelled()} {_FALSE.format(answer)}"
     elif step.has("query_cancel"):
         yield "no coordinates", ""
+
+
+def _pairs(step: Step) -> Iterator[Edit]:
+    """One CTA or two, and which of the two: what an instruction is issued for, and whose barrier it names."""
+    if step.has("cta_group::2"):
+        if step.opcode.startswith("cp."):  # a copy may signal a barrier of the peer
+            yield "of one CTA", step.spelled(opcode=step.opcode.replace(".cta_group::2", ""))
+        else:
+            yield "of one CTA", step.spelled(opcode=step.opcode.replace("cta_group::2", "cta_group::1"))
+    elif step.has("cta_group::1"):
+        yield "of a pair", step.spelled(opcode=step.opcode.replace("cta_group::1", "cta_group::2"))
+    elif step.opcode.startswith("mapa.shared"):
+        yield "in this CTA", f"{step.guard}mov.b32 {step.operands[0]}, {step.operands[1]};"
+        yield "in its neighbour", _with_register(step, "b32", "xor", step.operands[2], 1, step.operands[:2])
+    elif step.opcode == "and.b32":
+        *before, mask = step.operands
+        yield "in this CTA", step.spelled(*before, str(int(mask) | _PEER_BIT))
+
+
+def _threads(step: Step) -> Iterator[Edit]:
+    """Who does it: one thread is elected, or named by a predicate."""
+    if step.guard:
+        yield "by every thread", f"{step.opcode} {', '.join(step.operands)};"
+    if step.opcode == "elect.sync":
+        elected = step.operands[0].split("|")[-1].strip()
+        yield "every lane elected", f"{step.spelled()} {_TRUE.format(elected)}"
+        yield "no lane elected", f"{step.spelled()} {_FALSE.format(elected)}"
+
+
+def _tensor_memory(step: Step) -> Iterator[Edit]:
+    if step.opcode.startswith("tcgen05.alloc"):
+        yield "no allocation", ""
+        yield "half of the columns", _with_register(step, "b32", "shr", step.operands[1], 1, step.operands[:1])
+        group = "cta_group::2" if step.has("cta_group::2") else "cta_group::1"
+        early = step.spelled(" ", opcode=f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
+        yield "the permit given up first", f"{early} {step.spelled()}"
+    elif step.opcode.startswith("tcgen05.dealloc"):
+        yield "no deallocation", ""
+        yield "half of the columns", _with_register(step, "b32", "shr", step.operands[1], 1, step.operands[:1])
+        yield "two deallocations", f"{step.spelled()} {step.spelled()}"
+    elif step.opcode.startswith("tcgen05.relinquish"):
+        yield "the permit kept", ""
 
 
 _EDITS: dict[str, Callable[[Step], Iterator[Edit]]] = {
@@ -242,8 +307,29 @@ _EDITS: dict[str, Callable[[Step], Iterator[Edit]]] = {
     "masks": _masks,
     "commits": _commits,
     "requests": _requests,
+    "pairs": _pairs,
+    "threads": _threads,
+    "tensor memory": _tensor_memory,
 }
 KINDS = tuple(_EDITS)
+
+
+_ADDRESS = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(\d+)\s*)?\]")
+
+
+def _next_barrier(step: Step) -> Iterator[Edit]:
+    """The mbarrier 8 bytes further: of the next stage, or what lies behind the last one."""
+    which = 2 if step.opcode.startswith("cp.async.bulk") else 1 if step.has("try_cancel") else 0
+    yield from _further(step, which, 8, "at the next mbarrier")
+
+
+def _further(step: Step, which: int, by: int, what: str) -> Iterator[Edit]:
+    """Another address in place of the which-th one."""
+    at = [at for at, each in enumerate(step.operands) if each.startswith("[")][which]
+    address = _ADDRESS.fullmatch(step.operands[at])
+    if address is not None:
+        further = f"[{address[1]}+{int(address[2] or 0) + by}]"
+        yield what, step.spelled(*step.operands[:at], further, *step.operands[at + 1 :])
 
 
 def _with_register(

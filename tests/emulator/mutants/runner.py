@@ -9,7 +9,8 @@ from multiprocessing import get_context
 
 from advisor.errors import AdvisorError
 from tests.emulator.mutants.edits import Mutant
-from tests.emulator.mutants.subjects import Setting, Subject, subjects
+from tests.emulator.mutants.subject import Setting, Subject
+from tests.emulator.mutants.subjects import subjects
 
 WRONG_VALUES = "wrong values"
 
@@ -18,6 +19,7 @@ WRONG_VALUES = "wrong values"
 class Verdict:
     """`report` is the code of the emulator, WRONG_VALUES where only the expected values show it, or empty."""
 
+    group: str
     subject: str
     mutant: Mutant
     report: str
@@ -30,18 +32,18 @@ class Verdict:
 
 def judge(subject: Subject, mutant: Mutant) -> Verdict:
     """Runs one mutant until it is reported; wrong values count when no setting gets a report."""
-    ptx = mutant.apply(subject.ptx)
+    ptx = mutant.apply(subject.kernel.ptx)
     wrong = ""
     for setting in subject.settings:
         try:
             outcome = subject.run(ptx, setting)
         except AdvisorError as error:
-            return Verdict(subject.name, mutant, error.code, spelled(setting))
+            return Verdict(subject.group, subject.name, mutant, error.code, spelled(setting))
         if outcome.warnings:
-            return Verdict(subject.name, mutant, outcome.warnings[0].code, spelled(setting))
-        if not wrong and not subject.right(outcome):
+            return Verdict(subject.group, subject.name, mutant, outcome.warnings[0].code, spelled(setting))
+        if not wrong and not subject.kernel.right(outcome):
             wrong = spelled(setting)
-    return Verdict(subject.name, mutant, WRONG_VALUES if wrong else "", wrong)
+    return Verdict(subject.group, subject.name, mutant, WRONG_VALUES if wrong else "", wrong)
 
 
 def spelled(setting: Setting) -> str:
@@ -49,15 +51,16 @@ def spelled(setting: Setting) -> str:
     return ", ".join(f"{names.get(key, f'{key} ')}{value}" for key, value in setting.items())
 
 
-def everything(names: Sequence[str] = ()) -> list[tuple[str, int]]:
-    """All mutants of the named subjects, or of all, as (subject, number)."""
-    chosen = names or list(subjects())
-    return [(name, number) for name in chosen for number in range(len(subjects()[name].mutants))]
+def everything(groups: Sequence[str] = ()) -> list[tuple[str, int]]:
+    """All mutants of the kernels of these groups, or of all, as (subject, number). Kernels of a compiler that is not
+    installed are left out."""
+    chosen = [each for each in subjects().values() if each.available and (not groups or each.group in groups)]
+    return [(each.name, number) for each in chosen for number in range(len(each.mutants))]
 
 
-def sample(count: int, seed: int) -> list[tuple[str, int]]:
-    """A seeded choice among the mutants of all subjects, sorted so that each subject is compiled once."""
-    whole = everything()
+def sample(count: int, seed: int, groups: Sequence[str] = ()) -> list[tuple[str, int]]:
+    """A seeded choice among them, sorted so that each subject is compiled once."""
+    whole = everything(groups)
     return sorted(random.Random(seed).sample(whole, min(count, len(whole))))
 
 

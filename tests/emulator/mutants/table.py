@@ -11,9 +11,12 @@ from tests.emulator.mutants.survivors import reasons
 _HEAD = """# Mutants
 
 A tool of the tests takes a correct kernel and leaves out, or does wrong, one step of its protocol at a time: every
-fence, wait, arrival, count of arrivals and bytes, mask, commit and step of Cluster Launch Control. It runs each mutant
-under the policies and a few seeds until the emulator reports something. `make mutants` runs them all and writes this
-page; the slow tier of the tests runs a sample of 60.
+fence, wait, arrival, count of arrivals and bytes, mask, commit, step of Cluster Launch Control, choice of a CTA of a
+pair, and allocation of tensor memory. It runs each mutant under the policies and a few seeds until the emulator
+reports something. `make mutants` runs them all and writes this page; the slow tier of the tests runs a sample of 60.
+
+The kernels are the project's own for Hopper (sm90) and for Blackwell (sm100), kernels written in Gluon and compiled by
+Triton for Blackwell, and kernels that the package opengemm emits for B200.
 
 *Reported* are mutants that the emulator names. *Wrong values* are those of which only the expected values of the case
 tell, after every policy was silent. *Left* are the others; the last section says why of each.
@@ -26,9 +29,19 @@ def reported(verdicts: Sequence[Verdict]) -> float:
     return sum(bool(each.report) for each in verdicts) / len(verdicts)
 
 
+def grouped(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """By the group of their kernels, in order."""
+    found: dict[str, list[Verdict]] = {}
+    for each in verdicts:
+        found.setdefault(each.group, []).append(each)
+    return found
+
+
 def table(verdicts: Sequence[Verdict]) -> str:
     kernels = list(dict.fromkeys(each.subject for each in verdicts))
-    lines = [_HEAD, f"{len(verdicts)} mutants, {100 * reported(verdicts):.1f} % reported.", "", "## By kernel", ""]
+    lines = [_HEAD, f"{len(verdicts)} mutants, {100 * reported(verdicts):.1f} % reported.", "", "## By group", ""]
+    lines += _counts("group", list(grouped(verdicts).items()))
+    lines += ["", "## By kernel", ""]
     lines += _counts("kernel", [(name, [each for each in verdicts if each.subject == name]) for name in kernels])
     lines += ["", "## By kind of step", ""]
     lines += _counts("kind", [(kind, [each for each in verdicts if each.mutant.kind == kind]) for kind in KINDS])
@@ -53,8 +66,9 @@ def _counts(name: str, groups: Sequence[tuple[str, Sequence[Verdict]]]) -> list[
         wrong = sum(each.report == WRONG_VALUES for each in group)
         left = sum(not each.report for each in group)
         if group:
-            rows.append([label, *(str(each) for each in (len(group), len(group) - wrong - left, wrong, left))])
-    return _rows([name, "mutants", "reported", "wrong values", "left"], rows)
+            counts = (len(group), len(group) - wrong - left, wrong, left)
+            rows.append([label, *(str(each) for each in counts), f"{100 * reported(group):.1f} %"])
+    return _rows([name, "mutants", "reported", "wrong values", "left", "share"], rows)
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

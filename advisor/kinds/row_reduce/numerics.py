@@ -70,6 +70,20 @@ def _torch(dtype: str) -> Any:
     return TORCH_NAME[dtype]
 
 
+MANY_THREADS = 2048  # of a cluster, of which the emulator runs fewer cases
+SAID_BY_OTHERS = {
+    "rows_fewer",
+    "clusters_fewer",
+    "clusters_equal",
+    "cols_one",
+    "cols_vector",
+    "cols_vector_more",
+    "cols_most",
+    "unpadded_integers",
+}
+"""Cases that say nothing which another one beside them does not say too: of few threads all are run."""
+
+
 # ---- cases -----------------------------------------------------------------------------------------------------------
 
 
@@ -91,11 +105,14 @@ def cases(p: RowReduceProblem, c: Candidate, resident_clusters: int, *, small: b
     step = elements * threads * size  # columns that all threads of a row take at once
     own_rows, own_cols = p.rows, p.cols
     if small:
+        wrapped = (c.stages + 1) * step
+        if not kernels.capacity(p, c) and own_cols > 2 * wrapped:  # slots wrap, with the own ragged end
+            own_cols = wrapped + own_cols % step
         own_rows = min(own_rows, max(2 * side, min(3, max(1, EMULATED_ELEMENTS // max(1, own_cols)))))
     else:
         own_rows = min(own_rows, max(1, MAX_OWN_ELEMENTS // max(1, own_cols)))
-    own = own_rows == p.rows
-    name, why = ("own_shape", "the problem's own extents") if own else ("own_shape_cut", "the own columns, fewer rows")
+    own = (own_rows, own_cols) == (p.rows, p.cols)
+    name, why = ("own_shape", "the problem's own extents") if own else ("own_shape_cut", "the own extents, cut")
     shapes = [_Shape(name, why, own_rows, own_cols, 0, scheduling=True)]
     if p.op in ("sum", "max"):
         shapes.append(_Shape(f"{name}_integers", f"{why}, bit for bit", own_rows, own_cols, 0, True))
@@ -133,6 +150,8 @@ def cases(p: RowReduceProblem, c: Candidate, resident_clusters: int, *, small: b
                 scheduling=True,
             )
         )
+    if small and size * c.threads > MANY_THREADS:
+        shapes = [each for each in shapes if each.name not in SAID_BY_OTHERS]
     if p.op != "max":
         shapes.append(_Shape("cols_zero", "rows without columns", side + 1, 0, integers=True))
     return [_case(p, shape, seed) for seed, shape in enumerate(shapes, start=1)]

@@ -496,7 +496,8 @@ class _Problem:
         return label, [self._on_stream(copy[best][1]) for copy in offered]
 
     def _copies_of_the_same_bytes(self) -> tuple[str, list[Work]]:
-        """A copy that reads and writes as many bytes as the problem has to move: half of them each way."""
+        """A copy that reads and writes as many bytes as the problem has to move: half of them each way. cudaMemcpy, or
+        a kernel of torch that writes what it reads negated, where that is faster: some sizes find the former slow."""
         size = max(512, self.workload.least_bytes(self.case) // 2 // 256 * 256)
         wanted = ROTATION_OF_L2 * self._device.info.limits["l2_bytes"]
         count = max(MIN_COPIES, min(MAX_COPIES, -(-wanted // (2 * size))))
@@ -505,9 +506,22 @@ class _Problem:
         for source, target in pairs:
             self._device.fill(source, 0x5A)
             self._device.fill(target, 0)
-        return f"cudaMemcpy of {size} bytes", [
+        works: list[Work] = [
             partial(self._device.copy_async, target.address, source.address, size) for source, target in pairs
         ]
+        if self._torch is None:
+            return f"cudaMemcpy of {size} bytes", works
+        torch, device = self._torch, f"cuda:{self._index}"
+        tensors = [[torch.as_tensor(each, device=device).view(torch.int32) for each in pair] for pair in pairs]
+        kernels = [self._on_stream(partial(torch.neg, source, out=target)) for source, target in tensors]
+        times = []
+        for each in (works, kernels):
+            _each(each, self._device.stream)
+            self._device.synchronize()
+            times.append(min(self._device.time_us(partial(_each, each)) for _ in range(3)))
+        if times[1] < times[0]:
+            return f"an elementwise kernel of torch over {size} bytes, faster than cudaMemcpy", kernels
+        return f"cudaMemcpy of {size} bytes", works
 
 
 def state_of(readings: Sequence[Reading]) -> State:

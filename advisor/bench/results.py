@@ -13,8 +13,9 @@ from pydantic import Field, ValidationError
 
 from advisor.errors import InputError
 from advisor.records.base import Record, round_six
-from advisor.records.candidate import Candidate, Family, GemmWork, Raster, Schedule
+from advisor.records.candidate import Candidate, Family, GemmWork, Raster, RowWork, Schedule
 from advisor.records.evidence import CaseVerdict, Chip
+from advisor.records.plan import RowWorkRecord
 
 SCHEMA_VERSION = 1
 Role = Literal["pick", "twin", "candidate", "library", "library_whole", "triton", "copy"]
@@ -35,10 +36,12 @@ class CandidateRecord(Record):
     mma_ctas: int
     raster: tuple[str, int]
     preferred_cluster: tuple[int, int, int] | None = None
+    row: RowWorkRecord | None = None  # of a row reduction
 
     @classmethod
     def of(cls, c: Candidate) -> CandidateRecord:
         w = c.work
+        row = RowWorkRecord.of(w) if isinstance(w, RowWork) else None
         return cls(
             family=c.family,
             cluster=c.cluster,
@@ -49,8 +52,9 @@ class CandidateRecord(Record):
             split_k=w.split_k,
             swap_ab=w.swap_ab,
             mma_ctas=w.mma_ctas,
-            raster=(w.raster.order, w.raster.group),
+            raster=("along_n", 8) if row else (w.raster.order, w.raster.group),
             preferred_cluster=w.preferred_cluster,
+            row=row,
         )
 
     def candidate(self) -> Candidate:
@@ -63,7 +67,9 @@ class CandidateRecord(Record):
             tile=self.tile,
             stages=self.stages,
             threads=self.threads,
-            work=GemmWork(
+            work=self.row.work()
+            if self.row
+            else GemmWork(
                 mma_ctas=self.mma_ctas,
                 multicast_a=unit[1],
                 multicast_b=unit[0],
@@ -82,6 +88,7 @@ class CandidateRecord(Record):
         words += [f"cluster {x}x{y}" + (f"x{z}" if z > 1 else "")] if x * y * z > 1 else []
         words += [f"or {'x'.join(map(str, self.preferred_cluster))}"] if self.preferred_cluster else []
         words += [f"{self.stages} stages"]
+        words += [f"{self.threads} threads", *([] if self.row.vectors else ["streamed"])] if self.row else []
         words += [f"split {self.split_k}"] if self.split_k > 1 else []
         words += ["swapped"] if self.swap_ab else []
         words += [f"raster {self.raster[0]} {self.raster[1]}"] if self.raster != ("along_n", 8) else []

@@ -128,6 +128,8 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
             found.append(_candidate(p, family, cluster, "one_tile", threads, vectors, work))
         if p.elementwise and threads >= 512:
             tight = threads == 1024 and p.op == "layernorm" and (p.weight or p.bias)  # 64 registers a thread
+            if tight and regs == WIDE_REGISTERS:
+                continue
             batch = _batch(vectors, 4 if threads == 512 else 1 if tight else 2)
             work = RowWork(threads, vectors, batch, 1)
             fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))

@@ -28,6 +28,7 @@ class Launched:
     cluster: tuple[int, int, int] | None
     preferred: tuple[int, int, int] | None
     parameters: int  # address of the array of addresses
+    early: bool = False  # programmatic stream serialization
 
     def bytes_of(self, index: int, size: int) -> bytes:
         address = ctypes.c_void_p.from_address(self.parameters + 8 * index).value
@@ -137,6 +138,11 @@ class FakeDriver:
                 clusters[0] if clusters else None,
                 preferred[0] if preferred else None,
                 parameters,
+                any(
+                    each.id == real.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                    and each.value.programmaticStreamSerializationAllowed == 1
+                    for each in config.attrs
+                ),
             )
         )
         return (real.CUresult.CUDA_SUCCESS,)

@@ -222,6 +222,22 @@ def test_a_blackwell_bundle_runs_the_best_rung_of_each_gpu(
     assert bound.driver.launched[0].function == f"{image}.cubin"
 
 
+@pytest.mark.parametrize("pdl", [False, True])
+def test_kernels_that_wait_for_the_one_before_are_launched_early_and_portable_ones_never(
+    bind: Callable[..., Bound], pdl: bool
+) -> None:
+    """Both kernels of a split are: the second waits for the first. The portable kernel has no wait."""
+    split = {"family": "sm100", "schedule": "static", "split_k": 3}
+    attributes = {**fake.H200, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 10}
+    bound = bind([split, {}], FakeDriver(attributes=attributes), launch={"pdl": pdl})
+    bound.module.run(*_abd(256, 256, 512))
+    assert [each.early for each in bound.driver.launched] == [pdl, pdl]
+    assert all("sm100" in each.function for each in bound.driver.launched)
+    bound.driver.launched.clear()
+    bound.module.run(*_abd(256, 256, 512), rung="portable_one_tile")
+    assert [each.early for each in bound.driver.launched] == [False]
+
+
 def test_a_preferred_cluster_goes_with_the_launch_and_not_with_the_query(bind: Callable[..., Bound]) -> None:
     attributes = {**fake.H200, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 10}
     asked: list[list[Any]] = []

@@ -36,6 +36,8 @@ BYTES, SMEM, ISSUE, CLAIM, PEAK = (
     "bytes over TMA", "shared memory", "issue and epilogue", "claim of work", "share of peak",
 )  # fmt: skip
 
+GROUPS = (BYTES, SMEM, ISSUE, CLAIM, PEAK)
+
 
 def rows(
     p: GemmProblem,
@@ -54,7 +56,7 @@ def rows(
     if c.family == "sm100":
         found += [*_multiplication(p, c, profile), *_epilogue(p, c, profile, tiles, timing)]
     found += [*_machine_code(p, c), *_claims(c, timing), *_peak(p, profile, c, prediction)]
-    return found
+    return sorted(found, key=lambda row: GROUPS.index(row.group))
 
 
 # --- bytes --------------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ def _bytes(p: GemmProblem, c: Candidate, tiles: TileMap, traffic: Traffic) -> li
             value=issued,
             how=f"A {a} / {of_a} + B {b} / {of_b}: a load serves that many CTAs",
         ),
-        _counted("tma_bytes_per_step", "the same, on average over the CTAs of a cluster", "bytes", BYTES, issued),
+        _issued_row(p, c, issued),
         CountRow(
             group=BYTES,
             name="arriving in a CTA's shared memory, a K step",
@@ -102,6 +104,19 @@ def _bytes(p: GemmProblem, c: Candidate, tiles: TileMap, traffic: Traffic) -> li
             CountRow(group=BYTES, name="of it by the multicast of a peer", unit="%", value=100.0 * share, how="derived")
         )
     return found
+
+
+def _issued_row(p: GemmProblem, c: Candidate, issued: int) -> CountRow:
+    """Where a launch mixes two sizes of clusters, the smaller ones share less: they bound the average."""
+    row = _counted("tma_bytes_per_step", "the same, on average over the CTAs of a launch", "bytes", BYTES, issued)
+    if c.work.preferred_cluster is None:
+        return row
+    a, b = boxes(p, c)
+    of_a, of_b = launches.sharers(p, c.in_smaller_clusters)
+    most = a // of_a + b // of_b
+    return row.model_copy(
+        update={"relation": "at_most", "limit": most, "limit_is": "the plan, were every cluster of the smaller size"}
+    )
 
 
 # --- shared memory ------------------------------------------------------------------------------------------------
@@ -144,8 +159,18 @@ def _shared_memory(p: GemmProblem, c: Candidate, profile: DeviceProfile, tiles: 
         )
 
     return [
-        rate("read by the MMA", reads / cycles, f"A {a} + B {b}{several}, {cycles:g} cycles a K step"),
-        rate("written by TMA", fills / cycles, f"A {a} + B {b}, {cycles:g} cycles a K step"),
+        rate(
+            "read by the MMA",
+            reads / cycles,
+            f"A {a} + B {b}{several}, {cycles:g} cycles a K step",
+            "does not fit: reads of shared memory bound the MMA, not the tensor core",
+        ),
+        rate(
+            "written by TMA",
+            fills / cycles,
+            f"A {a} + B {b}, {cycles:g} cycles a K step",
+            "does not fit: copies bound the loop, not the tensor core",
+        ),
         rate(
             "the epilogue's way through it",
             per_step / cycles,

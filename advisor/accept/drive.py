@@ -393,7 +393,7 @@ class Acceptor(Driver):
         """The case about scheduling with the most work, beside the own shape."""
         cases = [case for case in self._cases(row) if self._feasible(case) and not case.name.startswith("own_shape")]
         about = [case for case in cases if case.scheduling] or cases or self._cases(row)
-        return max(about, key=self.workload.flops)
+        return max(about, key=lambda case: (self.workload.flops(case), self.workload.least_bytes(case)))
 
     def _clusters(self, row: Row, case: Case) -> int:
         """Clusters of the grid; tiles, where each cluster of the grid has one."""

@@ -13,7 +13,8 @@ Arrays have DLPack or the CUDA array interface, any size, and rows without gaps 
     y   bfloat16
 
 Where a library has no such type, an unsigned integer array with its bits will do. Needs cuda-bindings, launch.json
-beside this file, and images in build/. Nothing waits for the GPU, so a call can be captured into a CUDA graph.
+beside this file, and images in build/. What a runtime.json beside it switches off does not run. Nothing waits for the
+GPU, so a call can be captured into a CUDA graph.
 """
 
 from __future__ import annotations
@@ -823,20 +824,41 @@ def run(
     runs. Raises ArrayError for arrays that do not fit the bundle or each other, LaunchError where nothing runs.
     """
     handle = _stream_handle(stream)
-    given = {"x": x, "y": y, **_optional(weight, bias)}
-    arrays = {name: as_array(value, name, handle) for name, value in given.items()}
-    device = _one_device(arrays)
-    arguments = _arguments(arrays, eps)
+    device, arguments, addresses = _call_of({"x": x, "y": y, **_optional(weight, bias)}, eps, handle)
     if arguments["rows"] == 0 or (arguments["cols"] == 0 and _ELEMENTWISE):
         return y
-    addresses = {name.upper() if name in ("x", "y") else name: array.address for name, array in arrays.items()}
-    if arguments["cols"] == 0:  # nothing of X is read
-        addresses["X"] = addresses["Y"]
     for name, address in addresses.items():
         if address == 0:
             raise ArrayError(f"{name.lower()} has no memory")
     launcher(device, images).run(arguments, addresses, handle, rung, sm_budget)
     return y
+
+
+def describe(
+    x: Any,
+    y: Any,
+    *,
+    weight: Any = None,
+    bias: Any = None,
+    sm_budget: int | None = None,
+    rung: str | None = None,
+    images: str | Path | None = None,
+) -> dict[str, Any]:
+    """What `run` launches for the same arrays: the rung, its kernels with schedule, cluster, image and residency, and
+    why each rung before it does not run. Launches nothing; raises as `run` does."""
+    given = {"x": x, "y": y, **_optional(weight, bias)}
+    device, arguments, addresses = _call_of(given, 1e-06, 0)
+    return launcher(device, images).describe(arguments, addresses, sm_budget, rung)
+
+
+def _call_of(given: Mapping[str, Any], eps: float, stream: int) -> tuple[int, dict[str, Any], dict[str, int]]:
+    """Device, arguments and addresses of a call."""
+    arrays = {name: as_array(value, name, stream) for name, value in given.items()}
+    arguments = _arguments(arrays, eps)
+    addresses = {name.upper() if name in ("x", "y") else name: array.address for name, array in arrays.items()}
+    if arguments["cols"] == 0:  # nothing of X is read
+        addresses["X"] = addresses["Y"]
+    return _one_device(arrays), arguments, addresses
 
 
 def _optional(weight: Any, bias: Any) -> dict[str, Any]:

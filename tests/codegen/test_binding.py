@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import struct
 import sys
 import threading
@@ -643,3 +644,24 @@ def test_a_file_that_says_something_else_is_refused(bind: Callable[..., Bound], 
     with pytest.raises(bound.module.LaunchError, match=r"runtime.json does not say what is switched off"):
         bound.module.run(*_abd(512, 512, 64))
     assert bound.driver.launched == []
+
+
+def test_a_row_reduction_describes_what_it_runs(tmp_path: Path) -> None:
+    """The same launching code behind arrays of another kind: the committed bundle of an example."""
+    folder = tmp_path / "rmsnorm"
+    shutil.copytree(Path(__file__).parent.parent.parent / "generated" / "rmsnorm", folder)
+    (folder / "build").mkdir(exist_ok=True)
+    with _imported(folder / "rmsnorm.py") as module:
+        for kernel in module.LAUNCH["kernels"]:
+            for path in kernel["images"].values():
+                (folder / path).touch()
+        driver = FakeDriver()
+        module._driver = lambda: driver  # type: ignore[attr-defined]
+        x = FakeArray((64, 512), "<u2", (1024, 2), 0x1000_0000)
+        y = FakeArray((64, 512), "<u2", (1024, 2), 0x2000_0000)
+        weight = FakeArray((512,), "<u2", (2,), 0x3000_0000)
+        found = module.describe(x, y, weight=weight)
+        assert driver.launched == []
+        assert module.run(x, y, weight=weight) is y
+        assert driver.launched[0].function == found["kernels"][0]["image"]
+        assert found["rung"] in [each["run"] for each in module.LAUNCH["ladder"]]

@@ -31,7 +31,7 @@ BUFFER_ALIGN_BYTES = 256  # what an allocation of ours has; an address of the ca
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_TMA_EXTENT = 2**32
 MAX_TMA_STRIDE_BYTES = 2**40
-SWIZZLE_BYTES = {"none": 0, "32B": 32, "64B": 64, "128B": 128}
+SWIZZLE_BYTES = {"none": 0, "32B": 32, "64B": 64, "128B": 128, "128B_ATOM_32B": 128}
 INTEGER_RANGES = {
     "u8": (0, 2**8 - 1),
     "s8": (-(2**7), 2**7 - 1),

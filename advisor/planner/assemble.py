@@ -67,7 +67,7 @@ SPREAD = {"tensor": 0.15}  # a prediction is stated within this: docs/planner.md
 WIDE_SPREAD = 0.4  # of what latency and bandwidth bound
 MEASURED_SPREAD = 0.015  # one run to the next; the margin of the tie rule
 MACHINE_LIMITS = ("ZERO_ACTIVE_CLUSTERS", "MAX_CLUSTER_8", "CLUSTER_OVER_16", "NO_CLUSTERS")
-OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "TF32_MAJOR", "ROW_STRIDE_16B")
+OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "ROW_STRIDE_16B")
 EXAMPLES = 3
 INDISTINCT = 1e-3  # margins below it are the same prediction
 

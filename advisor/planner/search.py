@@ -254,6 +254,9 @@ def options(rung: Rung, axis: str) -> list[Option]:
     """Every value of an axis against the pick, best first; the impossible ones last, with their commonest clause."""
     labels, codes = rung.search.axes[axis]
     times, reason = rung.comparable, rung.search.reason
+    if axis not in ("cluster", "cluster_size") and "mixed" in rung.search.axes and not rung.label("mixed"):
+        kinds, mixed = rung.search.axes["mixed"]  # of no other question: they stand beside the cluster sizes
+        times = np.where(np.asarray(kinds, dtype=np.bool_)[mixed], np.inf, times)
     found = []
     for code, label in enumerate(labels):
         mask = codes == code

@@ -31,7 +31,7 @@ TorchType = Literal[
 ]
 Expression = str  # or a plain int, where a number is already known
 Value = Expression | int
-Swizzle = Literal["none", "32B", "64B", "128B"]
+Swizzle = Literal["none", "32B", "64B", "128B", "128B_ATOM_32B"]
 
 TORCH_TYPE_BYTES = {
     "bfloat16": 2,

@@ -48,6 +48,10 @@ PROBLEMS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "sixteen": ([{"cluster": (4, 4, 1), "schedule": "static"}], {"dtype": "e4m3", "scale": {"a": "tensor"}}),
     "slices": ([{"cluster": (1, 1, 4), "split_k": 4, "swap_ab": True}], {"dtype": "tf32", "launch": {"pdl": True}}),
     "pairs": ([{"family": "sm100"}], {"epilogue": {"beta": 0.5}}),
+    "wide units": (
+        [{"family": "sm100"}],
+        {"dtype": "tf32", "a": {"major": "m", "ld": 304}, "b": {"major": "n", "ld": 200}},
+    ),
     "two sizes": ([{"family": "sm100", "schedule": "static", "preferred_cluster": (4, 2, 1)}], {}),
     "budget": ([{"schedule": "static"}], {"constraints": {"sm_budget": 40}, "d": {"major": "m"}}),
 }

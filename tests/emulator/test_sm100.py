@@ -255,6 +255,9 @@ MAKES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
         (72, 80, 160, "tf32"), {"d": {"major": "m"}, "c": {"major": "m"}, "epilogue": {"beta": 1.0}},
         {"tile": (128, 32)},
     ),
+    "tf32, mn-major": (
+        (72, 96, 160, "tf32"), {"a": {"major": "m"}, "b": {"major": "n"}}, {"tile": (128, 128)},
+    ),
     "e4m3, scaled": ((72, 80, 160, "e4m3"), {"scale": {"a": "tensor", "b": "tensor"}}, {}),
     "e4m3 by e5m2, mn-major": (
         (80, 96, 160, "e4m3"), {"a": {"major": "m"}, "b": {"major": "n", "dtype": "e5m2"}},

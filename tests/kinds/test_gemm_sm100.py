@@ -216,7 +216,8 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("SPLIT_K_SHAPE", {}, {"split_k": 2, "cluster": (2, 1, 4), "schedule": "static"}, {"tile": (128, 64, 64)}),
     ("SPLIT_K_SCHEDULE", {}, {"split_k": 4}, {}),
     ("SPLIT_K_RING", {}, {"split_k": 4, "cluster": (2, 1, 4), "schedule": "static"}, {"stages": 2}),
-    ("TF32_MAJOR", {"dtype": "tf32", "a": {"major": "m"}}, {}, {}),
+    ("MMA_SHAPE", {"dtype": "tf32", "b": {"major": "n"}}, {"tile": (128, 96)}, {}),
+    ("MMA_SHAPE", {"dtype": "tf32", "b": {"major": "n"}}, {"tile": (128, 16), "cluster": (1, 1, 1), "mma_ctas": 1}, {}),
     ("TMA_STRIDE_16B", {"a": {"ld": 8193}}, {}, {}),
     ("TMA_BASE_16B", {"b": {"align_bytes": 8}}, {}, {}),
 ]

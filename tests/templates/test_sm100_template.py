@@ -99,6 +99,7 @@ REPRESENTATIVES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
      {"tile": (128, 128), "cluster": (2, 1, 4), "schedule": "static", "split_k": 4}),
     ("tf32, slices over scratch", {"dtype": "tf32", "epilogue": FULL},
      {"tile": (128, 128), "split_k": 4, "schedule": "one_tile"}),
+    ("tf32, mn-major", {"dtype": "tf32", "a": {"major": "m"}, "b": {"major": "n"}}, {"tile": (128, 128)}),
     ("two cluster sizes", {"epilogue": FULL},
      {"tile": (128, 128), "cluster": (2, 1, 1), "schedule": "static", "preferred_cluster": (4, 2, 1)}),
     ("one CTA asks alone", {}, {"cluster": (1, 1, 1), "mma_ctas": 1}),

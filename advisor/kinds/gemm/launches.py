@@ -174,7 +174,7 @@ def operand_map(
         global_stride_bytes=_strides(source, size),
         box_dim=[line, slice_lines(lines, receivers), 1],
         element_strides=[1, 1, 1],
-        swizzle=SWIZZLE_OF_LINE[line * size],
+        swizzle=SWIZZLE_OF_LINE[line * size] if k_major or size < 4 else "128B_ATOM_32B",  # tcgen05, tf32
     )
 
 

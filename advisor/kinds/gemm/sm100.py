@@ -46,6 +46,7 @@ TILE_N = (8, 16, 32, 64, 96, 128, 192, 256)
 CLUSTER_EXTENTS = (1, 2, 4, 8, 16)
 MAX_CLUSTER = 16
 MIN_SMALLER_CLUSTER = 2  # beside a preferred one: every SM has a neighbour to share a cluster with
+TF32_LINE = 32  # elements of one line of an MN-major operand: the swizzle of 32-byte units has this width alone
 MIN_STAGES, MAX_STAGES = 2, 10
 SCHEDULES: tuple[Schedule, ...] = ("one_tile", "static", "clc")
 TMEM_COLUMNS = 512
@@ -485,7 +486,7 @@ def _split_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
 
 
 def _major_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
-    """Operands that are not K-major: tf32 has none, and rows of 8-bit types come in units."""
+    """Operands that are not K-major: rows of tf32 and of 8-bit types come in units."""
     found = []
     view = mma_view(p, c)
     for role, name, k_major, rows in (
@@ -495,13 +496,14 @@ def _major_violations(p: GemmProblem, c: Candidate) -> list[Violation]:
         matrix = operand(p, name)
         if k_major:
             continue
-        if matrix.element_bytes == 4:
+        step = TF32_LINE * (c.work.mma_ctas if role == "B" else 1)
+        if matrix.element_bytes == 4 and rows % step:
             found.append(
                 Violation(
-                    "TF32_MAJOR",
-                    f"operand {name.upper()} is {matrix.major}-major: tf32 operands are K-major here, the swizzle of "
-                    "32-byte atoms is not built",
-                    {"operand": name.upper()},
+                    "MMA_SHAPE",
+                    f"operand {name.upper()} is {matrix.major}-major tf32, whose lines have 128 bytes: tiles of {role} "
+                    f"come in steps of {step}; it is {rows}",
+                    {"tile": list(c.tile), "mma_ctas": c.work.mma_ctas},
                 )
             )
         step = 16 * c.work.mma_ctas

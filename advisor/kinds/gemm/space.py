@@ -323,7 +323,7 @@ def _build(p: GemmProblem, family: Family, profile: DeviceProfile, forced: tuple
     stages, smem, tmem, registers = (parts.numbers[part, column] for column in range(4))
     reasons, reason = list(parts.reasons), parts.reason[part].copy()
     _cluster_reasons(
-        p, module, family, profile, span, reasons, reason, (i_tile, i_cluster, i_split, i_schedule), stages
+        p, module, family, profile, span, reasons, reason, (i_tile, i_cluster, i_split, i_swap, i_schedule), stages
     )
 
     size = clusters[:, 0] * clusters[:, 1] * splits[:, 0]
@@ -524,19 +524,19 @@ def _cluster_reasons(
     span: Span,
     reasons: list[Violation],
     reason: Ints,
-    axes: tuple[Ints, Ints, Ints, Ints],
+    axes: tuple[Ints, Ints, Ints, Ints, Ints],
     stages: Ints,
 ) -> None:
-    """Family limits of every (CTAs per MMA, cluster, split, schedule), asked with a tile that the family takes and
-    the stages of its row."""
-    i_tile, i_cluster, i_split, i_schedule = axes
+    """Family limits of every (CTAs per MMA, cluster, split, schedule), asked with a tile that the family takes, and
+    the stages and the swap of its row."""
+    i_tile, i_cluster, i_split, i_swap, i_schedule = axes
     mma = np.array([tile.mma_ctas for tile in span.tiles], dtype=np.int64)[i_tile]
     for kind in sorted({tile.mma_ctas for tile in span.tiles}):
         rows = (mma == kind) & (reason == LEGAL)
         if not rows.any():
             continue
         first = int(np.argmax(rows))
-        tile = span.tiles[int(i_tile[first])]
+        tile, swap = span.tiles[int(i_tile[first])], span.swaps[int(i_swap[first])]
         verdict = np.full((len(span.shapes), len(span.splits), len(span.schedules)), LEGAL, dtype=np.int64)
         for (i, (x, y, *larger)), (j, (z, split)), (k, schedule) in itertools.product(
             enumerate(span.shapes), enumerate(span.splits), enumerate(span.schedules)
@@ -550,7 +550,7 @@ def _cluster_reasons(
                 tile=(tile.m, tile.n, tile.k_bytes // p.a.element_bytes),
                 stages=int(stages[first]),
                 threads=tile.threads,
-                work=_work(kind, x, y, larger, split),
+                work=replace(_work(kind, x, y, larger, split), swap_ab=swap),
             )
             found = no_clc(schedule, profile) or module.violations(p, c)
             if found:

@@ -1,8 +1,9 @@
 // One operand of tcgen05.mma in shared memory: how TMA brings a tile of it in, and how a descriptor says where it lies.
 // A tile is kRows of M or N by 128 bytes of K.
 //   K-major     rows of 128 bytes, 8 of them an atom of the 128-byte swizzle
-//   MN-major    (8- and 16-bit types) lines along M or N, one for each K: kChunk elements, the most that divide kRows
-//               and fit 128 bytes; the swizzle is as wide as the line, and 8 lines are its atom
+//   MN-major    lines along M or N, one for each K: kChunk elements, the most that divide kRows and fit 128 bytes; the
+//               swizzle is as wide as the line, and 8 lines are its atom. Of tf32 a line has 128 bytes, and the swizzle
+//               moves units of 32 of them, not of 16: 4 lines are its atom
 #pragma once
 
 #include "ptx/tcgen05.cuh"
@@ -30,16 +31,18 @@ struct Tcgen05Operand {
     static constexpr u32 kSlices = kReceivers;
     static constexpr u32 kSliceLines = kLines / kSlices;
     static_assert(kSliceLines % 8 == 0 && kSliceLines * kReceivers == kLines, "a slice is made of whole atoms");
-    static_assert(kKMajor || sizeof(T) < 4, "MN-major tf32 takes a swizzle of 32-byte atoms");
+    static constexpr bool kWideUnits = !kKMajor && sizeof(T) == 4;
+    static_assert(!kWideUnits || kLineBytes == 128, "the swizzle of 32-byte units has lines of 128 bytes alone");
     static_assert(kLineBytes >= 16, "a line of TMA has at least 16 bytes");
 
-    // Strides in 16-byte units. MN-major: from one chunk of M or N to the next, and from 8 lines of K to the next 8;
-    // without a swizzle the two fields trade places.
+    // Strides in 16-byte units. MN-major: from one chunk of M or N to the next, and from the lines of an atom to those
+    // of the next; without a swizzle the two fields trade places.
     static constexpr u64 kNextChunk = kTileK * kLineBytes / 16;
-    static constexpr u64 kNextAtom = 8 * kLineBytes / 16;
+    static constexpr u64 kNextAtom = (kWideUnits ? 4 : 8) * kLineBytes / 16;
     static constexpr u64 kLeading = kKMajor ? 1 : kLineBytes == 16 ? kNextAtom : kNextChunk;
     static constexpr u64 kStride = !kKMajor && kLineBytes == 16 ? kNextChunk : kNextAtom;
-    static constexpr u64 kSwizzle = kLineBytes == 128 ? 2 : kLineBytes == 64 ? 4 : kLineBytes == 32 ? 6 : 0;
+    static constexpr u64 kSwizzle =
+        kWideUnits ? 1 : kLineBytes == 128 ? 2 : kLineBytes == 64 ? 4 : kLineBytes == 32 ? 6 : 0;
     static constexpr u64 kConstant = 1;  // bits 46 to 48
     // One MMA eats 32 bytes of K along a K-major row, or as many MN-major lines.
     static constexpr u32 kStepBytes = kKMajor ? 32 : 32 / sizeof(T) * kLineBytes;

@@ -444,7 +444,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             __syncwarp();
             if constexpr (kSlicesInCluster) join_exchange();
         }
-        // The commits of other CTAs arrive on this one's barriers: all have before it may leave.
+        // The commits of other CTAs arrive on this one's barriers, and all have before it may leave. Nothing else says
+        // so: a commit arrives when its MMAs are done, on its own, whatever its thread does next and meets on the way.
         if (ptx::elect_sync()) {
             for (u32 stage = 0; stage < kStages; ++stage) {
                 wait(smem + Smem::kEmpty + 8 * ring.stage, ring.parity ^ 1);

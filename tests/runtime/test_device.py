@@ -308,6 +308,15 @@ def test_a_grid_that_is_not_whole_clusters_is_refused_before_the_driver(driver: 
     assert not driver.launches
 
 
+def test_a_grid_is_whole_preferred_clusters_too(driver: FakeDriver, device: Device) -> None:
+    wanted = LaunchAttributes(preferred_cluster=(4, 1, 1))
+    with pytest.raises(DeviceError) as caught:
+        prepared(device, launch([], grid_blocks=(6, 1, 1), attributes=wanted))
+    assert caught.value.code == "LAUNCH_REFUSED"
+    assert caught.value.numbers["cluster"] == [4, 1, 1]
+    assert not driver.launches
+
+
 def test_an_empty_grid_launches_nothing(driver: FakeDriver, device: Device) -> None:
     prepared(device, launch([MAP], grid_blocks=(0, 1, 1)))(device.stream)
     assert not driver.launches

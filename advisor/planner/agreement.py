@@ -19,12 +19,9 @@ from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import MAX_EXTENT, GemmProblem
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
-# The N tiles of the tuner's space by type and CTAs per MMA. That space is not published with the table: it is inferred.
-# Powers of two, because an allocation of tensor memory is one: 96 or 192 columns cost as much as the next. None below
-# 64: the MMA reads all of A however narrow N is, and no unswapped row of these types has one. 64 for bf16 pairs alone:
-# where n is 16 to 64 it costs less than 128 in every resource, so a tuner that had it would have found it; bf16's did
-# each time, the others' never. A row with a width that is not listed counts as a miss; docs/planner.md says how many.
-N_TILES: dict[int, dict[str, tuple[int, ...]]] = {1: {"bf16": (128, 256)}, 2: {"bf16": (64, 128, 256)}}
+# The N tiles of unswapped kernels that the tuner's package compiles, by CTAs per MMA and type: the list of policies in
+# opengemm 0.1.4, src/mm/registry.cuh. Not the rows of its tables.
+N_TILES: dict[int, dict[str, tuple[int, ...]]] = {1: {"bf16": (128, 256)}, 2: {"bf16": (64, 128, 192, 256)}}
 OTHER_N_TILES = (128, 256)
 TIE = 1.015
 SMALL_M = 64  # at and below, the table's N tile is close to arbitrary

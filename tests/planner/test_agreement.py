@@ -76,7 +76,7 @@ def test_one_wave_takes_wide_tiles_on_half_of_the_sms(shape):
     m, n, k = (str(each) for each in shape)
     for dtype in ("bf16", "e5m2"):
         row = {"dtype": dtype, "m": m, "n": n, "k": k, "two_cta": "1", "tile_n": "256", "swap_ab": "0"}
-        assert compare(row, load_profile("b200")).picked == (2, 256), dtype
+        assert compare(row, load_profile("b200")).picked in ((2, 192), (2, 256)), dtype
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "e4m3"])

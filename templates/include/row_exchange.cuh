@@ -22,10 +22,18 @@ constexpr u32 kPushBytes = 32;  // a push has a whole segment of the peer's shar
 // that all have the same bits; with 0 only that lane's is of use.
 template <typename RowOp, u32 kLanes, u32 kWidth = kLanes>
 __device__ __forceinline__ Partial reduce_lanes(Partial p) {
+    if constexpr (RowOp::kExponential) {  // first the largest element of all, so that sums are rescaled once
+        float largest = p.a;
+#pragma unroll
+        for (u32 offset = kLanes / 2; offset > 0; offset /= 2) {
+            largest = ptx::max_nan_f32(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+        }
+        p = RowOp::raised(p, largest);
+    }
 #pragma unroll
     for (u32 offset = kLanes / 2; offset > 0; offset /= 2) {
         Partial q = p;
-        q.a = __shfl_xor_sync(0xffffffffu, p.a, offset);
+        if constexpr (!RowOp::kExponential) q.a = __shfl_xor_sync(0xffffffffu, p.a, offset);
         if constexpr (RowOp::kParts > 1) q.b = __shfl_xor_sync(0xffffffffu, p.b, offset);
         if constexpr (RowOp::kParts > 2) q.c = __shfl_xor_sync(0xffffffffu, p.c, offset);
         p = RowOp::combined(p, q);

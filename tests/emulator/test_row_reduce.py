@@ -95,7 +95,7 @@ def test_infinities_and_nan_come_out_as_torch_has_them(op: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_float32_results_err_no_more_than_torch(op: str) -> None:
     torch = pytest.importorskip("torch")
-    rows = np.random.default_rng(5).standard_normal((8, 1000)).astype(np.float32)
+    rows = np.random.default_rng(5).standard_normal((32, 1000)).astype(np.float32)
     p = problem(op, *rows.shape, dtype="fp32")
     got = RowKernel(p, candidate(cluster=2, schedule="static", vectors=4, slots=6, batch=2)).of(rows)
     functional = torch.nn.functional
@@ -112,7 +112,7 @@ def test_float32_results_err_no_more_than_torch(op: str) -> None:
     exact = operation(x.double()).numpy()
     theirs = operation(x).double().numpy()
     ours_rms, theirs_rms = (float(np.sqrt(np.mean((each - exact) ** 2))) for each in (got, theirs))
-    assert ours_rms <= 1.5 * theirs_rms + 1e-12  # few elements: the medians of many rows are compared on a GPU
+    assert ours_rms <= (1.02 if p.elementwise else 1.2) * theirs_rms  # of 32 numbers the mean still scatters
 
 
 @pytest.mark.parametrize("op", ["sum", "logsumexp"])
@@ -216,8 +216,8 @@ def test_a_seeded_fault_is_named(name: str) -> None:
     assert set(found) & set(codes), found
 
 
-# A receiver waits for every push, so all has landed when it leaves. One that has no use for the result of its last row
-# could leave sooner, but for the barrier.
+# A receiver waits for every push, so all has landed when it leaves, and the barrier has nothing left to hold. It keeps
+# a CTA that would not wait: one that has no use for the result of its last row.
 HURRIES = (
     "row_exchange.cuh",
     """            wait_cluster(barrier(turn), parity);
@@ -231,11 +231,9 @@ HURRIES = (
 )
 
 
-@pytest.mark.parametrize("leaves", [False, True])
-def test_a_cluster_barrier_before_the_exit_keeps_a_peer_that_has_nothing_left_to_do(leaves: bool) -> None:
+def test_a_cta_that_leaves_before_a_push_has_landed_is_named() -> None:
     p = problem("logsumexp", 1, 800)
-    edits = (HURRIES, ("kernel", EXIT, "}\n")) if leaves else (HURRIES,)
-    kernel = RowKernel(p, candidate("sm90", cluster=2, vectors=0), edits)
+    kernel = RowKernel(p, candidate("sm90", cluster=2, vectors=0), (HURRIES, ("kernel", EXIT, "}\n")))
     found = set()
     for policy in POLICIES:
         for seed in range(3):
@@ -243,8 +241,7 @@ def test_a_cluster_barrier_before_the_exit_keeps_a_peer_that_has_nothing_left_to
                 kernel.check(own_case(p), async_policy=policy, seed=seed)
             except KernelFault as fault:
                 found.add(fault.code)
-    assert ("EMU_PEER_EXITED" in found) == leaves
-    assert leaves or not found
+    assert "EMU_PEER_EXITED" in found
 
 
 @pytest.mark.parametrize("family", ["sm90", "sm100"])

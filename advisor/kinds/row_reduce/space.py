@@ -39,7 +39,7 @@ SCHEDULE_RANK: dict[Schedule, int] = {"one_tile": 0, "static": 1, "ticket": 2, "
 
 # Registers of a thread that the inner loops take without spilling, where many CTAs share an SM.
 REGISTERS = {"softmax": 32, "log_softmax": 32, "logsumexp": 32, "layernorm": 40, "rmsnorm": 32, "sum": 32, "max": 32}
-AFFINE_REGISTERS = {"layernorm": 48, "rmsnorm": 48}  # with weight or bias
+AFFINE_REGISTERS = {"layernorm": 56, "rmsnorm": 48}  # with weight or bias
 WIDE_REGISTERS = 64  # results of 24 bits
 
 # Issue slots of a lane for an element that is read and written.
@@ -127,10 +127,9 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
         if vectors <= MAX_VECTORS["one_tile"]:
             found.append(_candidate(p, family, cluster, "one_tile", threads, vectors, work))
         if p.elementwise and threads >= 512:
-            tight = threads == 1024 and p.op == "layernorm" and (p.weight or p.bias)  # 64 registers a thread
-            if tight and regs == WIDE_REGISTERS:
-                continue
-            batch = _batch(vectors, 4 if threads == 512 else 1 if tight else 2)
+            if threads == 1024 and p.op == "layernorm" and (p.weight or p.bias):
+                continue  # it takes more than 64 registers a thread
+            batch = _batch(vectors, 4 if threads == 512 else 2)
             work = RowWork(threads, vectors, batch, 1)
             fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
             slots = (kernels.SMEM_BYTES[family] - fixed - L1_BYTES) // (threads * kernels.VECTOR_BYTES)

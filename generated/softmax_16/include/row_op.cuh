@@ -6,6 +6,8 @@
 //   rmsnorm                           a = sum of squares
 //   sum, max                          a
 //
+// Where results keep 24 bits, a sum carries what its additions have rounded away: of exponentials in c, else in b.
+//
 // Infinities and NaN come out as the definition has them: a NaN makes a row NaN, as does an infinite largest element of
 // a softmax; a logsumexp with an infinite largest element is that element.
 #pragma once
@@ -36,6 +38,15 @@ __device__ __forceinline__ float exp_above(float x, float reference) {
     } else {
         return ptx::ex2_approx_ftz_f32(fmaf(x, kLog2E, -reference * kLog2E));
     }
+}
+
+// sum += x; what that rounds away is added to `lost`. (Knuth: exact whichever is larger. An infinite sum has none.)
+__device__ __forceinline__ void add_exactly(float& sum, float& lost, float x) {
+    const float next = __fadd_rn(sum, x);
+    const float part = __fsub_rn(next, sum);
+    const float rest = __fadd_rn(__fsub_rn(sum, __fsub_rn(next, part)), __fsub_rn(x, part));
+    sum = next;
+    lost += rest - rest == 0.0f ? rest : 0.0f;
 }
 
 template <u32 kCount>
@@ -83,7 +94,8 @@ struct RowOp {
     static constexpr bool kElementwise =
         kOp == Op::softmax || kOp == Op::log_softmax || kOp == Op::layernorm || kOp == Op::rmsnorm;
     static constexpr u32 kCount = kVectorBytes / sizeof(T);
-    static constexpr u32 kParts = kOp == Op::layernorm ? 3 : kExponential ? 2 : 1;
+    static constexpr bool kCarries = kExact && kOp != Op::layernorm && kOp != Op::max;
+    static constexpr u32 kParts = kOp == Op::layernorm ? 3 : (kExponential ? 2 : 1) + (kCarries ? 1 : 0);
 
     // What an element that is not there counts as: -infinity or 0.
     static constexpr bool kNothingIsLowest = kExponential || kOp == Op::max;
@@ -122,8 +134,14 @@ struct RowOp {
                 }
                 total[i] = sum_of(x.of);
             }
-            if constexpr (kExponential) {
+            if constexpr (kExponential && kCarries) {
+                p.b *= scale;
+                p.c *= scale;
+                add_exactly(p.b, p.c, sum_of(total));
+            } else if constexpr (kExponential) {
                 p.b = fmaf(p.b, scale, sum_of(total));
+            } else if constexpr (kCarries) {
+                add_exactly(p.a, p.b, sum_of(total));
             } else {
                 p.a += sum_of(total);
             }
@@ -158,11 +176,21 @@ struct RowOp {
         return {mean, sum_of(total), n};
     }
 
+    // The same partial of exponentials over a largest element that is no smaller.
+    __device__ __forceinline__ static Partial raised(Partial p, float largest) {
+        const float scale = exp_above<kExact>(p.a, reference(largest));
+        return {largest, p.b * scale, p.c * scale};
+    }
+
+    // Two partials as one; of exponentials both over one largest element.
     __device__ __forceinline__ static Partial combined(Partial p, Partial q) {
         if constexpr (kExponential) {
-            const float largest = ptx::max_nan_f32(p.a, q.a);
-            const float zero = reference(largest);
-            return {largest, fmaf(p.b, exp_above<kExact>(p.a, zero), q.b * exp_above<kExact>(q.a, zero)), 0.0f};
+            if constexpr (!kCarries) return {p.a, p.b + q.b, 0.0f};
+            add_exactly(p.b, p.c, q.b);
+            return {p.a, p.b, p.c + q.c};
+        } else if constexpr (kCarries) {
+            add_exactly(p.a, p.b, q.a);
+            return {p.a, p.b + q.b, 0.0f};
         } else if constexpr (kOp == Op::max) {
             return {ptx::max_nan_f32(p.a, q.a), 0.0f, 0.0f};
         } else if constexpr (kOp == Op::layernorm) {
@@ -193,6 +221,9 @@ struct RowOp {
     };
 
     __device__ __forceinline__ static Whole whole(Partial p, float count, float eps) {
+        if constexpr (kCarries) {
+            (kExponential ? p.b : p.a) += kExponential ? p.c : p.b;
+        }
         if constexpr (kOp == Op::softmax || kOp == Op::log_softmax) {
             // With an infinite largest element the definition has infinity minus infinity in it.
             const float total = p.a - p.a == 0.0f ? p.b : p.a - p.a;

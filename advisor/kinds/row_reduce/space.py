@@ -127,9 +127,10 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
         if vectors <= MAX_VECTORS["one_tile"]:
             found.append(_candidate(p, family, cluster, "one_tile", threads, vectors, work))
         if p.elementwise and threads >= 512:
-            if threads == 1024 and p.op == "layernorm" and (p.weight or p.bias):
-                continue  # it takes more than 64 registers a thread
-            batch = _batch(vectors, 4 if threads == 512 else 2)
+            affine = p.op == "layernorm" and (p.weight or p.bias)  # takes more registers than the others
+            if threads == 1024 and affine:
+                continue
+            batch = _batch(vectors, 4 if threads == 512 and not affine else 2)
             work = RowWork(threads, vectors, batch, 1)
             fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
             slots = (kernels.SMEM_BYTES[family] - fixed - L1_BYTES) // (threads * kernels.VECTOR_BYTES)

@@ -32,11 +32,14 @@ class Verdict:
 
 def judge(subject: Subject, mutant: Mutant) -> Verdict:
     """Runs one mutant until it is reported; wrong values count when no setting gets a report."""
-    ptx = mutant.apply(subject.kernel.ptx)
+    try:
+        program = subject.load(mutant.apply(subject.kernel.ptx))
+    except AdvisorError as error:
+        return Verdict(subject.group, subject.name, mutant, error.code)
     wrong = ""
     for setting in subject.settings:
         try:
-            outcome = subject.run(ptx, setting)
+            outcome = subject.run(program, setting)
         except AdvisorError as error:
             return Verdict(subject.group, subject.name, mutant, error.code, spelled(setting))
         if outcome.warnings:

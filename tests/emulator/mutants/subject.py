@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.emulator import Outcome, load_program, run
+from advisor.emulator import Outcome, Program, load_program, run
 from advisor.machine.profile import DeviceProfile
 from advisor.machine.profile_file import load_profile
 from advisor.records.launch import ResolvedLaunch
@@ -75,7 +75,9 @@ class Subject:
     def mutants(self) -> list[Mutant]:
         return mutants(self.kernel.ptx)
 
-    def run(self, ptx: str, setting: Setting) -> Outcome:
+    def load(self, ptx: str) -> Program:
+        return load_program(ptx, self.kernel.launch.entry)
+
+    def run(self, program: Program, setting: Setting) -> Outcome:
         kernel = self.kernel
-        program = load_program(ptx, kernel.launch.entry)
         return run(program, kernel.launch, inputs=kernel.inputs, **{**self.options, **setting})

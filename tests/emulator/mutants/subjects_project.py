@@ -122,8 +122,4 @@ def _blackwell() -> list[Subject]:
             "static, B multicast, C added", ragged_sum(640, 72, 200), tile=(64, 64), sms=2, schedule="static",
             cluster=(2, 1, 1), grid_blocks=(2, 1, 1),
         ),
-        subject(
-            "slices over DSMEM, B multicast", ragged(512, 60, 520), tile=(64, 64), sms=4,
-            schedule="static", cluster=(2, 1, 2), split_k=2, grid_blocks=(2, 1, 2),
-        ),
     ]  # fmt: skip

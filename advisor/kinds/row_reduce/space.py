@@ -128,7 +128,7 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
             found.append(_candidate(p, family, cluster, "one_tile", threads, vectors, work))
         if p.elementwise and threads >= 512:
             affine = p.op == "layernorm" and (p.weight or p.bias)  # takes more registers than the others
-            if threads == 1024 and affine:
+            if affine and (threads == 1024 or vectors > MAX_VECTORS["one_tile"]):
                 continue
             batch = _batch(vectors, 4 if threads == 512 and not affine else 2)
             work = RowWork(threads, vectors, batch, 1)

@@ -19,7 +19,7 @@ def view(f: Facts) -> Step:
     decisions = [
         Decision(
             question="Who signals whom?",
-            choice=f"{len(rows)} kinds of barrier, every count by arithmetic",
+            choice=f"{len(rows)} kind{'s' * (len(rows) != 1)} of barrier, every count by arithmetic",
             because=[
                 reason(
                     "every count and byte total follows from the cluster, the warps and the stage by the arithmetic "

@@ -38,7 +38,7 @@ def _when(c: Candidate, operands: str) -> str:
     if c.schedule in WHOLE_GRID:
         words.append("the SM budget is the whole device")
     words.append(f"{operands} start and step in multiples of 16 bytes")
-    return "; ".join(words)
+    return "; ".join([*words, *c.work.conditions(c)])
 
 
 def view(f: Facts) -> Step:

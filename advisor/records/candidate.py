@@ -42,6 +42,14 @@ class Work:
         """The candidate on clusters of another shape, for a twin."""
         return replace(c, cluster=(x, y, z))
 
+    def conditions(self, c: Candidate) -> list[str]:
+        """What the kind itself asks of a problem that the kernel runs, in words, beside image, residency, alignment."""
+        return []
+
+    def cluster_tile(self, c: Candidate) -> tuple[int, int]:
+        """(M, N) elements of one unit of work: its CTAs lie side by side along both."""
+        return c.tile[0] * c.unit[0], c.tile[1] * c.unit[1]
+
     def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
         """Candidates that have it in common add in the same order: they give the same bits."""
         raise NotImplementedError
@@ -121,6 +129,13 @@ class RowWork(Work):
     def preferred_cluster(self) -> None:
         return None
 
+    def kept_columns(self, c: Candidate) -> int:
+        """Columns that a cluster keeps on chip; 0 where it streams."""
+        return self.vectors * self.row_threads * c.cluster_size * c.tile[2]
+
+    def conditions(self, c: Candidate) -> list[str]:
+        return [f"a row has at most {self.kept_columns(c)} columns"] if self.vectors else []
+
     def suffix(self, c: Candidate) -> str:
         return "" if self.vectors else "_streamed"
 
@@ -129,6 +144,10 @@ class RowWork(Work):
         held = max(1, 1024 // c.threads)  # 64 registers a thread
         work = RowWork(row_threads=c.threads, vectors=0, batch=min(self.batch, 2), ctas_per_sm=held)
         return replace(c, cluster=(x, y, z), work=work, stages=STREAM_SLOTS, tile=(1, *c.tile[1:]))
+
+    def cluster_tile(self, c: Candidate) -> tuple[int, int]:
+        """(rows, columns) of one cluster: all of its CTAs share a row."""
+        return c.tile[0], c.tile[1] * c.cluster_size
 
     def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
         return (c.family, c.tile, self, c.cluster, c.stages)
@@ -168,7 +187,8 @@ class Candidate:
     @property
     def cluster_tile(self) -> tuple[int, int]:
         """(M, N) elements of one unit of work: what one cluster computes, or one preferred cluster."""
-        return self.tile[0] * self.unit[0], self.tile[1] * self.unit[1]
+        tile: tuple[int, int] = self.work.cluster_tile(self)
+        return tile
 
     @property
     def in_smaller_clusters(self) -> Candidate:

@@ -79,6 +79,11 @@ class Work(Record):
             preferred_cluster=self.preferred_cluster,
         )
 
+    @property
+    def extents(self) -> str:
+        """What the three numbers of a tile are."""
+        return "M x N x K"
+
     def words(self) -> list[str]:
         """What is particular about the choice, for a report."""
         found = ["2-CTA MMA: each CTA loads half of B"] if self.mma_ctas > 1 else []
@@ -102,6 +107,11 @@ class RowWorkRecord(Record):
 
     def work(self) -> RowWork:
         return RowWork(self.row_threads, self.vectors, self.batch, self.ctas_per_sm)
+
+    @property
+    def extents(self) -> str:
+        """What the three numbers of a tile are."""
+        return "rows x columns x elements of a vector"
 
     def words(self) -> list[str]:
         """What is particular about the choice, for a report."""

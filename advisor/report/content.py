@@ -131,6 +131,10 @@ def _problem_text(plan: Plan) -> str:
     p = plan.problem
     types = "/".join(_dtype(p, each) for each in "abd")
     batch = f", batch {p['batch']}" if p.get("batch", 1) != 1 else ""
+    if "rows" in p:
+        out = "" if p["out_dtype"] == p["dtype"] else f" to {p['out_dtype']}"
+        columns = "".join(f", {name}" for name in ("weight", "bias") if p[name])
+        return f"{p.get('kind')} {p['op']} rows={p['rows']} cols={p['cols']}, {p['dtype']}{out}{columns}"
     if "m" not in p:
         return str(p.get("kind", "unknown"))
     return f"{p.get('kind')} m={p['m']} n={p['n']} k={p['k']}{batch}, a/b/d {types}"
@@ -171,10 +175,10 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
 
 
 def _tile_row(choice: Choice, single: bool) -> tuple[Cell, Cell]:
-    own = f"{_extent(choice.tile.cta)} (M x N x K)"
+    extents = choice.work.extents
     if single:
-        return ("tile per CTA", own)
-    return ("tile per CTA, per cluster", f"{_extent(choice.tile.cta)}, {_extent(choice.tile.cluster)} (M x N x K)")
+        return ("tile per CTA", f"{_extent(choice.tile.cta)} ({extents})")
+    return ("tile per CTA, per cluster", f"{_extent(choice.tile.cta)}, {_extent(choice.tile.cluster)} ({extents})")
 
 
 def _grid_text(choice: Choice, single: bool) -> str:

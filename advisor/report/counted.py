@@ -16,8 +16,8 @@ from advisor.report.blocks import Block, Cell, Heading, Paragraph, Table, cell_t
 
 GATE_OF: dict[str, Gate] = {"ptx": "compiled", "sass": "compiled", "emulator": "emulated"}
 NEEDS = {
-    "ptx": "needs the build: advisor report BUNDLE has it",
-    "sass": "needs the build: advisor report BUNDLE has it",
+    "ptx": "run advisor validate BUNDLE",
+    "sass": "run advisor validate BUNDLE",
     "emulator": "run advisor validate BUNDLE --device emulator",
 }
 NAMES = {"plan": "plan", "ptx": "PTX", "sass": "SASS", "emulator": "emulator"}

@@ -14,7 +14,10 @@ from advisor.errors import DeviceError
 
 REQUIRED_CUDA = (13, 0)  # cubins of a 13.x compiler load on a driver of this CUDA version or a later one
 
-_NO_DRIVER_FIX = "install the NVIDIA driver (R580 or later) on a machine with a GPU, or use --device auto"
+_NO_DRIVER_FIX = (
+    "install the NVIDIA driver (R580 or later) on a machine with a GPU; plan, generate, report and validate "
+    "--device emulator need none"
+)
 _FAULT_FIX = "write the case with --keep and run it again under compute-sanitizer"
 _DRIVER_FIX = "update the NVIDIA driver to R580 or later (CUDA 13.0)"
 

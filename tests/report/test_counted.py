@@ -80,7 +80,7 @@ def test_short_tiles_do_not_hide_a_request_and_long_ones_do():
 
 
 def test_what_needs_a_build_or_the_emulator_says_so(gemm: Plan):
-    assert cells(gemm, "of the MMAs, those of a CTA pair")[VERDICT].startswith("not counted: needs the build")
+    assert cells(gemm, "of the MMAs, those of a CTA pair")[VERDICT].endswith("not counted: run advisor validate BUNDLE")
     assert cells(gemm, "multiply-adds of a CTA, a K step")[VERDICT].startswith("not counted: run advisor validate")
     text = render_report(gemm)
     assert "### Counted without the chip" in text

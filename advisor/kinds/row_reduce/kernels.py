@@ -88,8 +88,7 @@ def rows_per_cta(c: Candidate) -> int:
 
 def capacity(p: RowReduceProblem, c: Candidate) -> int:
     """Columns that a cluster keeps on chip; 0 where it streams."""
-    w = work_of(c)
-    return w.vectors * w.row_threads * c.cluster_size * vector_elements(p)
+    return work_of(c).kept_columns(c)
 
 
 def passes(p: RowReduceProblem, c: Candidate) -> int:

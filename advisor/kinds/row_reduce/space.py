@@ -2,7 +2,8 @@
 this package's `kernels`.
 
 For each cluster size: the CTA widths that keep a row with up to 16 vectors a thread, one row at a time or with the next
-one coming in behind it, and a width that streams. What a launch costs is the larger of
+one coming in behind it, and a width that streams. What a launch costs follows from three bounds: issue and latency make
+the time of the CTAs, which `Timing.total_us` joins with that of DRAM.
 
     dram      bytes that must move, over the copy bandwidth; a second reading of a row counts as far as the L2 cannot
               hold the rows that are in work

@@ -60,15 +60,24 @@ def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: T
         if eight <= limit:
             text = f"8 CTAs would keep {kib(eight)} each, one CTA to an SM and nothing coming in behind it"
         because.append(Reason(text=text, evidence="derived", numbers={"bytes_at_8": eight, "limit": limit}))
+    because.append(
+        Reason(
+            text="instructions of an element, waits of a row and the cost of an exchange are constants fitted to one "
+            f"H200{'' if profile.name == 'h200' else f'; none was measured on {profile.title}'}",
+            evidence="assumed",
+        )
+    )
     ahead = max(0, c.stages - w.vectors)
     slots = f"{c.stages} slots of 16 bytes a thread" + (
         f": the row and {ahead} vectors of the next one" if w.vectors and ahead else ": the row" if w.vectors else ""
     )
-    threads = f"{w.row_threads} threads of a CTA to a row, {kernels.rows_per_cta(c)} rows side by side"
+    side = kernels.rows_per_cta(c)
+    beside = f"{side} rows side by side" if side > 1 else "one row at a time"
+    threads = f"{w.row_threads} threads of a CTA to a row, {beside}"
     shape = [
         Reason(
-            text=f"{tiles.k_steps} vectors a thread, {kernels.resources(c).registers} registers, {w.ctas_per_sm} CTAs "
-            "an SM by registers",
+            text=f"{tiles.k_steps} vectors a thread, {kernels.resources(c).registers} registers, {w.ctas_per_sm} "
+            f"CTA{'s' * (w.ctas_per_sm != 1)} an SM by registers",
             evidence="derived",
             numbers={"vectors": tiles.k_steps, "registers": kernels.resources(c).registers},
         )
@@ -83,7 +92,7 @@ def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: T
             OwnDecision(
                 "How many CTAs share a row?",
                 f"{size}" if size > 1 else "one: no cluster",
-                (Reason(text=fits, evidence="derived"),),
+                (Reason(text=f"{size} CTA{'s' * (size > 1)} of {kib(run)} for each row", evidence="derived"),),
                 "cluster_size",
                 size,
                 "cluster of {}",

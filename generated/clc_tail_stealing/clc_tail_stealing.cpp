@@ -76,11 +76,11 @@ const KernelInfo kKernelInfo[kKernels] = {
     {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 3,
      {256, 1, 1}, {1, 1, 1}, 196696, false, true, false, {0, 0, 0}},
     {"sm90_ticket", "gemm_sm90", kImages_sm90_ticket, 1,
-     {384, 1, 1}, {1, 1, 1}, 229512, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 217208, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
-     {384, 1, 1}, {1, 1, 1}, 229488, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 217184, false, true, false, {0, 0, 0}},
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {384, 1, 1}, {1, 1, 1}, 229472, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 217168, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {256, 1, 1}, {1, 1, 1}, 98304, false, true, false, {0, 0, 0}},
 };
@@ -424,7 +424,7 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          128) * ceil_div(n, 128) * batch),
+          128) * ceil_div(n, 176) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -443,7 +443,7 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 176, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -454,10 +454,10 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
+      {88, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
@@ -509,7 +509,7 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          128) * ceil_div(n, 128) * batch),
+          128) * ceil_div(n, 176) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -528,7 +528,7 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 176, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -539,10 +539,10 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
+      {88, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
@@ -587,7 +587,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 128) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 176) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -604,7 +604,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 176, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -615,10 +615,10 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {64, 64, 1},
+      {88, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);

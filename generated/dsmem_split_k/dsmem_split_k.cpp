@@ -748,15 +748,15 @@ dsmem_split_k_status api(Status status) { return static_cast<dsmem_split_k_statu
 
 dsmem_split_k_arguments dsmem_split_k_defaults(void) {
   Arguments arguments = {};
-  arguments.m = 512;
-  arguments.n = 512;
-  arguments.k = 4096;
+  arguments.m = 64;
+  arguments.n = 4096;
+  arguments.k = 7168;
   arguments.batch = 1;
-  arguments.lda = 4096;
-  arguments.batch_stride_a = 2097152;
-  arguments.ldb = 4096;
-  arguments.batch_stride_b = 2097152;
-  arguments.ldd = 512;
+  arguments.lda = 7168;
+  arguments.batch_stride_a = 458752;
+  arguments.ldb = 7168;
+  arguments.batch_stride_b = 29360128;
+  arguments.ldd = 4096;
   arguments.batch_stride_d = 262144;
   arguments.alpha = 1.0f;
   arguments.beta = 0.0f;

@@ -52,9 +52,9 @@ const Image kImages_portable_one_tile[] = {
 
 const KernelInfo kKernelInfo[kKernels] = {
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {256, 1, 1}, {1, 1, 1}, 75904, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 149760, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
-     {256, 1, 1}, {1, 1, 1}, 75904, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 149760, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {128, 1, 1}, {1, 1, 1}, 32768, false, true, false, {0, 0, 0}},
 };

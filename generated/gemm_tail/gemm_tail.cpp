@@ -52,9 +52,9 @@ const Image kImages_portable_one_tile[] = {
 
 const KernelInfo kKernelInfo[kKernels] = {
     {"sm90_static_2x1x1", "gemm_sm90", kImages_sm90_static_2x1x1, 1,
-     {384, 1, 1}, {2, 1, 1}, 196672, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {2, 1, 1}, 208960, false, true, false, {0, 0, 0}},
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {384, 1, 1}, {1, 1, 1}, 196672, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 208960, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {256, 1, 1}, {1, 1, 1}, 65536, false, true, false, {0, 0, 0}},
 };
@@ -189,10 +189,10 @@ Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream s
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {32, 64, 1},
+      {56, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
@@ -265,10 +265,10 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {32, 64, 1},
+      {56, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);

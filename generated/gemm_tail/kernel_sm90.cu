@@ -11,7 +11,8 @@
 //   ADVISOR_STAGES                   stages of the ring
 //   ADVISOR_PING_PONG                1: the consumers take whole tiles in turn: one multiplies while the other stores;
 //                                    0: they share every tile
-//   ADVISOR_COLUMNS                  columns that the epilogue finishes and stores at a time
+//   ADVISOR_STREAM_A, _B             1: the operand is read once by the problem that was planned
+//   ADVISOR_COLUMNS, _BUFFERS        columns that the epilogue finishes and stores at a time, buffers for them
 //   ADVISOR_SMEM_A, _B, _STORE, _BARRIERS   where the parts of dynamic shared memory begin, bytes
 //   ADVISOR_TRACE                    adds a counter for each tile and slice, for checks
 #include "epilogue.cuh"
@@ -79,8 +80,8 @@ inline constexpr bool kRingsRefill = ADVISOR_SCHEDULE != ADVISOR_ONE_TILE;  // a
 static_assert(!kSlicesInCluster || kClusterZ == kSplitK, "the slices of a tile are the CTAs of a cluster along z");
 
 // An M tile of A serves the CTAs along y, an N tile of B those along x: each loads its share and sends it to all.
-using TileA = Operand<A, kTileM, true, kClusterY>;
-using TileB = Operand<B, kTileN, true, kClusterX>;
+using TileA = Operand<A, kTileM, true, kClusterY, ADVISOR_STREAM_A>;
+using TileB = Operand<B, kTileN, true, kClusterX, ADVISOR_STREAM_B>;
 inline constexpr u32 kStageBytes = TileA::kBytes + TileB::kBytes;
 
 inline constexpr bool kPingPong = ADVISOR_PING_PONG;
@@ -88,6 +89,9 @@ inline constexpr u32 kSharers = kPingPong ? 1 : kConsumers;  // warpgroups of on
 inline constexpr u32 kWarpsM = kTileM / (64 * kSharers);     // wgmma tiles of 64 rows above each other in a warpgroup
 inline constexpr u32 kAccumulators = kTileN / 2;            // registers of one such tile
 using Mma = ptx::wgmma_mma_async<kTileN, A, B>;
+// A narrow wgmma takes longer than it multiplies, and one that adds to the same sums waits for it: with few sums there
+// are two sets of them, which take turns and are added up behind the last stage.
+inline constexpr u32 kChains = kWarpsM * kAccumulators <= 32 && !false ? 2 : 1;
 
 inline constexpr u32 kColumns = ADVISOR_COLUMNS;  // of one chunk of the epilogue, which has 64 rows
 inline constexpr u32 kChunks = kTileN / kColumns;
@@ -96,7 +100,7 @@ inline constexpr u32 kChunkValues = kColumns * 64 / 128;
 inline constexpr u32 kPartialBytes = ceil_div(kWarpsM * kChunks, kClusterZ) * kClusterZ * 64 * kColumns * sizeof(float);
 static_assert(!kPingPong || !kSlicesInCluster, "the barriers of the exchange count every warp, tile by tile");
 static_assert(!kSlicesInCluster || kConsumers * kPartialBytes <= kStages * kStageBytes, "they lie in the ring");
-using BoxStore = TmaStore<D, kDNMajor, kColumns>;
+using BoxStore = TmaStore<D, kDNMajor, kColumns, ADVISOR_BUFFERS>;
 
 // Every warp that reads a stage frees it in each CTA that may send into it: its row and its column of the cluster.
 inline constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -118,7 +122,8 @@ struct Smem {
     static constexpr u32 kTicketSlot = kTicketEmpty + 8;
 };
 
-inline constexpr u32 kWarpgroupBarrier = 1;  // named barriers, one for each consumer warpgroup from here on
+inline constexpr u32 kStartBarrier = 0;  // named barriers: the start's
+inline constexpr u32 kWarpgroupBarrier = 1;  // one for each consumer warpgroup from here on
 
 extern __shared__ __align__(1024) unsigned char dynamic_smem[];
 
@@ -209,7 +214,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
               u32 m, u32 n, u32 k, u32 batch) {
     const u32 smem = ptx::cvta_to_shared(dynamic_smem);
     const u32 warp = threadIdx.x / 32;
-    const u32 warpgroup = threadIdx.x / 128;
+    // Lane 0's, so that the compiler knows it to be the warp's: descriptors then stay in uniform registers.
+    const u32 warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     const Place place;
     const ClusterRaster raster = {ceil_div(m, kTileM * kClusterX), ceil_div(n, kTileN * kClusterY), batch};
     const u32 k_blocks = ceil_div(k, kTileK);
@@ -232,8 +238,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         ptx::fence_mbarrier_init_release_cluster();
         ptx::fence_proxy_async_shared_cta();  // TMA counts its bytes on them
     }
-    __syncthreads();
-    cluster_barrier();  // before the first remote access: every CTA runs, and its barriers exist
+    if constexpr (kClusterSize > 1) {
+        __syncthreads();
+        cluster_barrier();  // before the first remote access: every CTA runs, and its barriers exist
+    } else if (warp == 0) {  // the producer meets nobody: its first copies need no barrier but those it has made
+        __syncwarp();
+        ptx::barrier_arrive<kStartBarrier, kThreads>();
+    } else {
+        ptx::barrier_sync<kStartBarrier, kThreads>();
+    }
 
 #if ADVISOR_SCHEDULE == ADVISOR_ONE_TILE
     OneTileScheduler scheduler = {place.cluster, raster.total()};
@@ -297,20 +310,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 }
             }
         };
-        const auto multiply = [&](float (&acc)[kWarpsM][kAccumulators], u32 stage, bool accumulate) {
+        const auto multiply = [&](float (&acc)[kChains][kWarpsM][kAccumulators], u32 stage, bool accumulate) {
 #pragma unroll
             for (u32 step = 0; step < 4; ++step) {
 #pragma unroll
                 for (u32 i = 0; i < kWarpsM; ++i) {
                     Mma::template issue<TileA::kTransposed, TileB::kTransposed>(
-                        acc[i], desc_a + (stage * TileA::kBytes + i * 8192 + step * TileA::kStepBytes) / 16,
-                        desc_b + (stage * TileB::kBytes + step * TileB::kStepBytes) / 16, accumulate || step > 0);
+                        acc[step % kChains][i],
+                        desc_a + (stage * (TileA::kBytes / 16) + (i * 8192 + step * TileA::kStepBytes) / 16),
+                        desc_b + (stage * (TileB::kBytes / 16) + step * TileB::kStepBytes / 16),
+                        accumulate || step > 0);
                 }
             }
         };
 #if ADVISOR_SPLIT_K == 1 || ADVISOR_CLUSTER_Z > 1
         const float scale = alpha;
-        BoxStore box_store = {&map_d, smem + Smem::kStore + consumer * 2 * BoxStore::kBufferBytes,
+        BoxStore box_store = {&map_d, smem + Smem::kStore + consumer * ADVISOR_BUFFERS * BoxStore::kBufferBytes,
                               kWarpgroupBarrier + consumer};
 #endif
 
@@ -327,22 +342,33 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     continue;
                 }
                 own = false;
+            }
+#if ADVISOR_SPLIT_K == 1 || ADVISOR_CLUSTER_Z > 1
+            const Result result = {
+                scale, 0.0f, {nullptr, 0, 0, 0}, nullptr, m, n};
+            result.template prefetch<kWarpsM * 64, kTileN>(tile.row + row_in_tile, tile.column);
+#endif
+            if constexpr (kPingPong) {
                 // Parity tells a phase from its neighbours alone: waiting for stages while the other still waits for
                 // earlier phases of them would find a phase complete that has not begun.
                 wait(smem + Smem::kTurn + 8 * consumer, turn_parity);
                 turn_parity ^= 1;
             }
-            float acc[kWarpsM][kAccumulators];
+            float sums[kChains][kWarpsM][kAccumulators];
+            float(&acc)[kWarpsM][kAccumulators] = sums[0];
 #pragma unroll
-            for (u32 i = 0; i < kWarpsM; ++i) {
+            for (u32 chain = 0; chain < kChains; ++chain) {
 #pragma unroll
-                for (u32 at = 0; at < kAccumulators; ++at) acc[i][at] = 0.0f;
+                for (u32 i = 0; i < kWarpsM; ++i) {
+#pragma unroll
+                    for (u32 at = 0; at < kAccumulators; ++at) sums[chain][i][at] = 0.0f;
+                }
             }
             u32 before = 0;
             for (u32 block = 0; block < blocks; ++block) {
                 wait(smem + Smem::kFull + 8 * ring.stage, ring.parity);
                 ptx::wgmma_fence();
-                multiply(acc, ring.stage, true);
+                multiply(sums, ring.stage, true);
                 ptx::wgmma_commit_group();
                 // One stage's multiplications stay in flight; those before them are done with their stage.
                 ptx::wgmma_wait_group<1>();
@@ -355,8 +381,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             }
             ptx::wgmma_wait_group<0>();
 #pragma unroll
-            for (u32 i = 0; i < kWarpsM; ++i) ptx::pin(acc[i]);
+            for (u32 chain = 0; chain < kChains; ++chain) {
+#pragma unroll
+                for (u32 i = 0; i < kWarpsM; ++i) ptx::pin(sums[chain][i]);
+            }
             if (blocks > 0) release(before);
+            if constexpr (kChains == 2) {
+#pragma unroll
+                for (u32 i = 0; i < kWarpsM; ++i) {
+#pragma unroll
+                    for (u32 at = 0; at < kAccumulators; ++at) acc[i][at] += sums[kChains - 1][i][at];
+                }
+            }
 
 #if ADVISOR_SPLIT_K > 1 && ADVISOR_CLUSTER_Z == 1
             const DirectStore<float, kDNMajor> store = {
@@ -364,8 +400,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
             for (u32 i = 0; i < kWarpsM; ++i) store.chunk(acc[i], tile.row + row_in_tile + i * 64, tile.column);
 #else
-            const Result result = {
-                scale, 0.0f, {nullptr, 0, 0, 0}, nullptr, m, n};
             const DirectStore<D, kDNMajor> store = {{d, ldd, batch_stride_d, tile.batch}, m, n};
             // The CTAs of the slices take turns: CTA z owns, sums and stores every kClusterZ-th chunk from the z-th on.
             const u32 partials = smem + Smem::kA + consumer * kPartialBytes;
@@ -401,7 +435,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
                         for (u32 at = 0; at < kChunkValues; ++at) values[at] = acc[i][chunk * kChunkValues + at];
                     }
-                    result.chunk(values, row, column);
+                    result.template chunk<32>(values, row, column);
                     if (BoxStore::fits(row, column, m, n)) {
                         box_store.chunk(values, row, column, tile.batch, row < m && column < n);
                     } else {

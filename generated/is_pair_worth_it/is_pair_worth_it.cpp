@@ -47,8 +47,8 @@ const Image kImages_sm100_one_tile[] = {
     {"sm100_one_tile.sm_100a.cubin", 10, 0, true},
     {"sm100_one_tile.sm_100f.cubin", 10, 0, false},
 };
-const Image kImages_sm90_static_2x1x1[] = {
-    {"sm90_static_2x1x1.sm_90a.cubin", 9, 0, true},
+const Image kImages_sm90_static[] = {
+    {"sm90_static.sm_90a.cubin", 9, 0, true},
 };
 const Image kImages_sm90_one_tile[] = {
     {"sm90_one_tile.sm_90a.cubin", 9, 0, true},
@@ -65,8 +65,8 @@ const KernelInfo kKernelInfo[kKernels] = {
      {256, 1, 1}, {2, 1, 1}, 229512, false, true, false, {0, 0, 0}},
     {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 3,
      {256, 1, 1}, {1, 1, 1}, 229464, false, true, false, {0, 0, 0}},
-    {"sm90_static_2x1x1", "gemm_sm90", kImages_sm90_static_2x1x1, 1,
-     {384, 1, 1}, {2, 1, 1}, 229440, false, true, false, {0, 0, 0}},
+    {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
+     {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
      {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
@@ -313,8 +313,8 @@ Status launch_sm100_one_tile(const Call& call, void*, const Span*, CUstream stre
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 384 threads, clusters of 2 x 1 x 1, static
-Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream stream) {
+// 384 threads, no clusters, static
+Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[2];
   const LoadedKernel& kernel = call.launcher.kernels[2];
   const Buffers& buffers = call.buffers;
@@ -333,8 +333,8 @@ Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream s
   const Number sm_budget = call.values.sm_budget;
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
-      min(min(max_active_clusters, max(sm_budget / 2, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          256) * ceil_div(n, 256) * batch) * 2,
+      min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
+          128) * ceil_div(n, 256) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -353,7 +353,7 @@ Status launch_sm90_static_2x1x1(const Call& call, void*, const Span*, CUstream s
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 256, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -602,13 +602,13 @@ bool runs_sm100_one_tile(const Call& call) {
 
 const int kKernelsOf_sm100_one_tile[] = {1};
 
-std::uint64_t layout_sm90_static_2x1x1(const Call&, Span*) { return 0; }
+std::uint64_t layout_sm90_static(const Call&, Span*) { return 0; }
 
-Status run_sm90_static_2x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_static_2x1x1(call, workspace, spans, stream);
+Status run_sm90_static(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static(call, workspace, spans, stream);
 }
 
-bool runs_sm90_static_2x1x1(const Call& call) {
+bool runs_sm90_static(const Call& call) {
   const Number batch = call.values.batch;
   const Number lda = call.values.lda;
   const Number batch_stride_a = call.values.batch_stride_a;
@@ -624,8 +624,8 @@ bool runs_sm90_static_2x1x1(const Call& call) {
     if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
     return false;
   };
-  return loadable("sm90_static_2x1x1") &&
-         max_active_clusters("sm90_static_2x1x1") > 0 &&
+  return loadable("sm90_static") &&
+         max_active_clusters("sm90_static") > 0 &&
          aligned("A", 16) &&
          lda * 2 % 16 == 0 &&
          (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
@@ -637,7 +637,7 @@ bool runs_sm90_static_2x1x1(const Call& call) {
          (batch <= 1 || batch_stride_d * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_static_2x1x1[] = {2};
+const int kKernelsOf_sm90_static[] = {2};
 
 std::uint64_t layout_sm90_one_tile(const Call&, Span*) { return 0; }
 
@@ -705,8 +705,8 @@ const Rung kLadder[kRungs] = {
      run_sm100_static_2x1x1},
     {"sm100_one_tile", kKernelsOf_sm100_one_tile, 1, false, runs_sm100_one_tile, layout_sm100_one_tile,
      run_sm100_one_tile},
-    {"sm90_static_2x1x1", kKernelsOf_sm90_static_2x1x1, 1, false, runs_sm90_static_2x1x1, layout_sm90_static_2x1x1,
-     run_sm90_static_2x1x1},
+    {"sm90_static", kKernelsOf_sm90_static, 1, false, runs_sm90_static, layout_sm90_static,
+     run_sm90_static},
     {"sm90_one_tile", kKernelsOf_sm90_one_tile, 1, false, runs_sm90_one_tile, layout_sm90_one_tile,
      run_sm90_one_tile},
     {"portable_one_tile", kKernelsOf_portable_one_tile, 1, false, runs_portable_one_tile, layout_portable_one_tile,

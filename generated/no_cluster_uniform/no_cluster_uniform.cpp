@@ -66,9 +66,9 @@ const KernelInfo kKernelInfo[kKernels] = {
     {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 3,
      {256, 1, 1}, {1, 1, 1}, 229464, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
-     {384, 1, 1}, {1, 1, 1}, 229488, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {384, 1, 1}, {1, 1, 1}, 229472, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 229440, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {256, 1, 1}, {1, 1, 1}, 98304, false, true, false, {0, 0, 0}},
 };
@@ -334,7 +334,7 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          128) * ceil_div(n, 128) * batch),
+          128) * ceil_div(n, 256) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -353,7 +353,7 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 256, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -412,7 +412,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 128) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 256) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -429,7 +429,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
+      {64, 256, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,

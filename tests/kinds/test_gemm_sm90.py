@@ -123,7 +123,13 @@ def test_warpgroups_take_tiles_in_turn_where_one_holds_a_whole_tile() -> None:
     assert sm90.ping_pong(p, candidate(p, (128, 128), schedule="static"))
     assert sm90.ping_pong(p, candidate(p, (128, 64), schedule="ticket"))
     assert not sm90.ping_pong(p, candidate(p, (128, 128), schedule="one_tile"))  # one tile: there is no turn
-    assert not sm90.ping_pong(p, candidate(p, (128, 144), schedule="static"))  # one warpgroup's registers hold 128
+    assert sm90.ping_pong(p, candidate(p, (128, 176), schedule="static"))
+    assert not sm90.ping_pong(
+        p, candidate(p, (128, 192), schedule="static")
+    )  # more than one warpgroup's registers hold
+    gelu = problem(epilogue={"activation": "gelu"})
+    assert sm90.ping_pong(gelu, candidate(gelu, (128, 144), schedule="static"))
+    assert not sm90.ping_pong(gelu, candidate(gelu, (128, 176), schedule="static"))  # its epilogue takes registers too
     assert not sm90.ping_pong(p, candidate(p, (256, 64), schedule="static"))
     assert not sm90.ping_pong(p, candidate(p, (64, 64), schedule="static"))  # one consumer
     assert not sm90.ping_pong(p, candidate(p, (128, 64), (1, 1, 2), "static", split_k=2))
@@ -131,6 +137,38 @@ def test_warpgroups_take_tiles_in_turn_where_one_holds_a_whole_tile() -> None:
     assert not sm90.ping_pong(c_m_major, candidate(c_m_major, (128, 128), schedule="static"))
     assert sm90.ping_pong(c_m_major, candidate(c_m_major, (128, 128), schedule="static", swap_ab=True))
     assert not sm90.ping_pong(fp8, candidate(fp8, (128, 64), schedule="static"))  # registers hold sums twice
+
+
+@pytest.mark.parametrize(
+    ("tile_n", "slices", "columns", "buffers"),
+    [
+        (256, 1, 64, 2),
+        (112, 1, 56, 2),
+        (96, 1, 48, 2),
+        (176, 1, 88, 1),  # else 16 at a time
+        (208, 1, 16, 2),
+        (8, 1, 8, 2),
+        (64, 4, 16, 2),  # each of four CTAs finishes a chunk
+        (80, 8, 8, 2),
+    ],
+)
+def test_an_epilogue_stores_as_many_columns_at_a_time_as_divide_the_tile(
+    tile_n: int, slices: int, columns: int, buffers: int
+) -> None:
+    c = candidate(problem(), (128, tile_n), (1, 1, slices), split_k=slices)
+    assert sm90.chunk_columns(c) == columns
+    assert sm90.store_buffers(c) == buffers
+    assert sm90.store_bytes(problem(), c) == 2 * buffers * 64 * columns * 2
+
+
+def test_an_operand_is_streamed_where_one_cluster_tile_has_all_of_the_other_extent() -> None:
+    wide = problem(m=16, n=8192)
+    assert sm90.streamed(wide, candidate(wide, (64, 16), swap_ab=True)) == (True, False)
+    assert sm90.streamed(wide, candidate(wide, (64, 256))) == (False, True)
+    assert sm90.streamed(wide, candidate(wide, (64, 8), swap_ab=True)) == (False, False)
+    assert sm90.streamed(wide, candidate(wide, (64, 8), (1, 2, 1), swap_ab=True)) == (True, False)
+    small = problem(m=16, n=16)
+    assert sm90.streamed(small, candidate(small, (64, 16))) == (False, False)  # it is all in the L2 anyway
 
 
 @pytest.mark.parametrize("fields", [{}, {"dtype": "e4m3"}, {"c": {"major": "m"}, "epilogue": {"beta": 1.0}}])
@@ -187,7 +225,7 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("SM90_TILE_K", {}, {}, {"tile": (128, 256, 32)}),
     ("SM90_THREADS", {}, {}, {"threads": 256}),
     ("SM90_STAGES", {}, {}, {"stages": 1}),
-    ("SM90_STAGES", {}, {}, {"stages": 9}),
+    ("SM90_STAGES", {}, {}, {"stages": 17}),
     ("CLC_UNSUPPORTED", {}, {"schedule": "clc"}, {}),
     ("CLUSTER_SHAPE", {}, {"cluster": (3, 1, 1)}, {}),
     ("CLUSTER_SHAPE", {}, {"cluster": (8, 4, 1)}, {}),

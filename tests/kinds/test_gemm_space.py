@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.kinds import workload
-from advisor.kinds.gemm import cost, sm100, space, tma
+from advisor.kinds.gemm import cost, sm90, sm100, space, tma
 from advisor.kinds.gemm.families import module_of
 from advisor.machine import load_profile
 from advisor.machine.occupancy import ctas_per_sm
@@ -62,7 +62,7 @@ def test_stages_are_as_many_as_fit_or_as_many_as_let_two_ctas_share_an_sm(family
 
     for row in np.random.default_rng(3).permutation(np.flatnonzero(table.reason < 0))[:60].tolist():
         c = table.candidate(row, Raster())
-        if c.stages == most:
+        if c.stages == most or (family == "sm90" and c.stages == sm90.useful_stages(c.tile[0], c.tile[1])):
             continue
         deeper = module_of(family).resources(p, replace(c, stages=c.stages + 1))
         if table.shares_sm[row]:
@@ -77,9 +77,7 @@ def test_two_ctas_share_an_sm_where_threads_registers_and_tensor_memory_allow():
     hopper = space.table(p, "sm90", load_profile("h200"))
     rows = hopper.shares_sm & (hopper.reason < 0)
     tiles = set(zip(hopper.tile_m[rows].tolist(), hopper.tile_n[rows].tolist(), strict=True))
-    assert tiles == {
-        (64, n) for n in (48, 64, 80, 96, 112, 128)
-    }  # of a narrower one the deepest ring leaves room for two
+    assert tiles == {(64, n) for n in (8, 16, 24, 32, 48, 64, 80, 96, 112, 128)}
     assert hopper.registers[rows].max() == 128  # a larger tile's registers fill more than half of an SM
     blackwell = space.table(p, "sm100", load_profile("b200"))
     assert not blackwell.shares_sm.any()  # 256 threads of 168 registers: 43,008 of 65,536

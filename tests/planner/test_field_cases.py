@@ -118,7 +118,7 @@ def test_clusters_of_eight_on_h100_use_120_ctas_and_leave_12_sms_idle(plan_for, 
     assert finding.numbers["grid_ctas"] == 120
     assert finding.numbers["sms_idle"] == 12
     assert finding.numbers["idle_at_2"] == 0
-    assert codes(plan)["OVERRIDE_COST"].numbers["free_cluster"] == [2, 1, 1]
+    assert codes(plan)["OVERRIDE_COST"].numbers["free_cluster"] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("m", [128, 640, 2048, 5000])

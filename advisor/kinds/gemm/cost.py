@@ -31,14 +31,15 @@ CLEAR_GAIN = 0.95
 HARMLESS = 0.5  # of the time in which the launch could have read the bytes: the norm then adds 1.5 %
 SWAP_MAX_M = 256  # the widest N of an MMA: one tile then has all of m, without a row to spare
 OUTSIDE_ROW_CYCLES = 4.5  # of the copies' time, for a row of a box outside the matrix: M 8 to 64 on an H200
-ADDITION_SHARE = 0.33  # of the additions that one set of sums leaves between the products; fp8 4096^3 in 112.5 us
+ADDITION_SHARE = 1.08  # of the additions that one set of sums leaves between the products: fp8 precise, fitted
 LINE_BYTES = 128  # of the L2; rows that begin between two lines ask for both
 L2_USABLE = 0.6  # of the L2: the rest holds what streams through and D on its way out
 BOUNDS = ("tensor", "smem", "l2", "sm_fill", "latency")
 LANES = 128  # of one SM: elements that one instruction of the epilogue treats in a cycle
-ISSUE_SLOTS = {"none": 0.0, "relu": 2.0, "silu": 20.0, "gelu": 25.0}  # instructions a value; SASS of the kernels
+ISSUE_SLOTS = {"none": 0.0, "relu": 2.0, "silu": 20.0, "gelu": 19.0}  # instructions a value; SASS of the kernels
 C_SLOTS, BIAS_SLOTS = 13.5, 2.0  # the same for an operand of the epilogue: addresses, conversion, the sum
 BATCH = 16  # values a thread loads of C or a bias before it uses the first
+CHUNK_ROWS = 64  # that a warpgroup of sm90 stores together
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Tuning:
     issue: float  # share of the tensor rate that a steady main loop reaches
     bubble: float  # tensor cycles lost at each K step: fences, the wait for the oldest group
     sharpness: int  # exponent of the norm that joins bounds: 1 adds them, infinity takes the largest
+    smem: float  # bandwidth of shared memory over the profile's; above 1: of the reads that are counted some are one
     fill_weight: float  # share of a TMA write that competes with the MMA's reads for shared memory cycles
     fill_bytes_per_clk: float  # most that one SM takes in
     merged: float  # of the bytes asked for, what reaches the L2: SMs that ask for a line together are served once
@@ -61,15 +63,19 @@ class Tuning:
     dram: float  # share of a copy's bandwidth that reads reach in boxes of 128-byte lines, a leading dimension apart
     start: float  # once a launch: instructions, tensor maps and translations come from memory, the last D reaches it
     setup: float  # from a cluster's start to its first load
+    second_warpgroup: float  # what a CTA with two consumer warpgroups adds to that
+    reduction: float  # once a launch of the kernel that adds up slices, beyond the launch itself
     opening: float  # what a CTA's first loads and last stores take beyond later ones: nothing else is in flight
     barriers: float  # cluster barriers of a launch: before the first remote access and before the exit
     store_bytes_per_clk: float  # accumulator to D through shared memory and TMA, one SM
     store_latency: float
     hides: float  # share of that store that runs under the worker's next main loop
     value_slots: float  # instructions of the epilogue a value, before C, bias and activation
+    drain: float  # from the last MMA's issue to the first value, and what else comes once a tile
     chunk_latency: float  # of one chunk of the epilogue: the other buffer drains, the warps meet
     batch_latency: float  # of one batch of C; a bias comes from the L2 or the L1, in 0.6 of that
     direct_values_per_clk: float  # stores from registers, value by value
+    partial_values_per_clk: float  # the same of partial sums into scratch memory, pairs of floats
     gemm_clock: float  # clock of a GEMM over the profile's, which MMAs alone were measured at
     transfer_power: float  # share of the power that goes with bytes from the L2, at 32 of them a clock and SM
     tf32_power: float  # power of tf32 MMAs over that of bf16 ones, a cycle
@@ -77,24 +83,27 @@ class Tuning:
 
 TUNING: dict[Family, Tuning] = {
     "sm100": Tuning(
-        issue=1.0, bubble=0.0, sharpness=8, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5,
+        issue=1.0, bubble=0.0, sharpness=8, smem=1.0, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5,
         lockstep=0.5, cold=0.5, straddle=0.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75,
-        start=5200.0, setup=300.0, opening=0.0, barriers=2.0, store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0,
-        value_slots=0.0, chunk_latency=0.0, batch_latency=0.0, direct_values_per_clk=4.0, gemm_clock=1.0,
-        transfer_power=0.12, tf32_power=1.0,
+        start=5200.0, setup=300.0, second_warpgroup=0.0, reduction=2600.0, opening=0.0, barriers=2.0,
+        store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0, value_slots=0.0, drain=0.0, chunk_latency=0.0,
+        batch_latency=0.0, direct_values_per_clk=4.0, partial_values_per_clk=4.0, gemm_clock=1.0, transfer_power=0.12,
+        tf32_power=1.0,
     ),
     "sm90": Tuning(
-        issue=1.0, bubble=110.0, sharpness=8, fill_weight=0.33, fill_bytes_per_clk=97.0, merged=0.58,
-        lockstep=0.0, cold=0.19, straddle=3.8, latency=1000.0, miss=1300.0, coupling=300.0, multicast=40.0, dram=0.95,
-        start=1800.0, setup=300.0, opening=1500.0, barriers=5.0, store_bytes_per_clk=130.0, store_latency=100.0,
-        hides=1.0, value_slots=7.0, chunk_latency=640.0, batch_latency=600.0, direct_values_per_clk=5.0,
-        gemm_clock=0.875, transfer_power=0.08, tf32_power=0.8,
+        issue=1.0, bubble=142.0, sharpness=8, smem=1.2, fill_weight=0.459, fill_bytes_per_clk=384.0, merged=0.652,
+        lockstep=0.0, cold=0.252, straddle=2.2, latency=439.0, miss=968.0, coupling=64.0, multicast=0.05, dram=0.949,
+        start=1198.0, setup=131.0, second_warpgroup=367.0, reduction=2532.0, opening=1523.0, barriers=7.0,
+        store_bytes_per_clk=82.0, store_latency=90.0, hides=1.0, value_slots=6.5, drain=282.0, chunk_latency=599.0,
+        batch_latency=537.0, direct_values_per_clk=5.0, partial_values_per_clk=133.0, gemm_clock=0.879,
+        transfer_power=0.016, tf32_power=0.68,
     ),
     "portable": Tuning(
-        issue=0.68, bubble=0.0, sharpness=3, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5,
+        issue=0.68, bubble=0.0, sharpness=3, smem=1.0, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5,
         lockstep=0.0, cold=0.3, straddle=0.0, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75,
-        start=5200.0, setup=200.0, opening=0.0, barriers=0.0, store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0,
-        value_slots=6.0, chunk_latency=0.0, batch_latency=600.0, direct_values_per_clk=4.0, gemm_clock=0.875,
+        start=5200.0, setup=200.0, second_warpgroup=0.0, reduction=2600.0, opening=0.0, barriers=0.0,
+        store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0, value_slots=6.0, drain=0.0, chunk_latency=0.0,
+        batch_latency=600.0, direct_values_per_clk=4.0, partial_values_per_clk=4.0, gemm_clock=0.875,
         transfer_power=0.12, tf32_power=0.8,
     ),
 }  # fmt: skip
@@ -210,8 +219,10 @@ def evaluate(
     steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles, shares)
     sliced = scratch > 1
     store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm)
+    second = np.where(t.tile_m > 64, tune.second_warpgroup, 0.0)
     barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
-    prologue = tune.setup + tune.opening + tune.latency + tune.miss * fresh + barriers * profile.cluster_barrier_cycles
+    prologue = tune.setup + second + tune.opening + tune.latency + tune.miss * fresh
+    prologue = prologue + barriers * profile.cluster_barrier_cycles
     slowest = np.maximum.reduce([steps[name] for name in BOUNDS])
     busy = prologue + rounds * (k_steps * slowest + arithmetic + waits)
     cycles_per_byte = clk * 1e6 / profile.dram_bytes_per_s
@@ -226,7 +237,7 @@ def evaluate(
     if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
         main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.unit_size // t.mma_ctas, 16)])
     epilogue = store + arithmetic * throttle + waits
-    overlap = np.where(persistent, _hidden(p, t, tune, store, epilogue), 0.0)
+    overlap = np.where(persistent, _hidden(p, t, tune, main, store, epilogue), 0.0)
     claim = np.where(
         t.schedule == CLC,
         profile.clc_round_trip_cycles,
@@ -347,9 +358,8 @@ def _step_bounds(
     a_box, b_box = t.tile_m * k_bytes, t.tile_n // t.mma_ctas * k_bytes
     readers = t.tile_m // 64 if t.family == "sm90" else 1  # every wgmma of 64 rows reads B again
     reuse = 2.0 if t.family == "portable" else 1.0  # warps of a CTA read the same fragments again
-    smem = (
-        (reuse * (a_box + b_box * readers) + tune.fill_weight * (a_box + b_box)) / profile.smem_bytes_per_clk * per_sm
-    )
+    smem = reuse * (a_box + b_box * readers) + tune.fill_weight * (a_box + b_box)
+    smem = smem / (profile.smem_bytes_per_clk * tune.smem) * per_sm
 
     a_use, b_use = rows * k_bytes, columns / t.mma_ctas * k_bytes
     spread_a, spread_b = _sharers(p, t, t.unit_x, t.unit_y)
@@ -369,7 +379,8 @@ def _step_bounds(
     lines = (a_use / spread_a * mma_a + b_use / spread_b * mma_b) / LINE_BYTES
     fill = np.maximum(fill, tune.straddle * lines)
     fill = (fill + tune.multicast * shared + zeros) * per_sm
-    asked = issued * (tune.merged + tune.cold * fresh + tune.lockstep * first_wave)
+    asked = issued + lines * LINE_BYTES * (tune.straddle > 0.0)
+    asked = asked * (tune.merged + tune.cold * fresh + tune.lockstep * first_wave)
     l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms)
     # Little's law: a slot is free again one latency after its load was asked for.
     flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages + zeros
@@ -423,8 +434,11 @@ def _epilogue(
     own = useful / t.cluster_z  # the slices of a cluster finish a share each
     by_tma = ~sliced & stores_through_tma(p, t.family)
     pairs = np.where(sliced | (p.d.major == "n"), 1.0, 2.0)  # along m no two values of a thread are neighbours
-    store = tune.store_latency + np.where(by_tma, own * p.d.element_bytes / tune.store_bytes_per_clk * per_sm, 0.0)
-    direct = np.where(by_tma, 0.0, own * pairs / tune.direct_values_per_clk * per_sm)
+    columns = _chunk_columns(t)
+    stored = own * p.d.element_bytes * _spread(p, t, columns)
+    store = tune.store_latency + np.where(by_tma, stored / tune.store_bytes_per_clk * per_sm, 0.0)
+    rate = np.where(sliced, tune.partial_values_per_clk, tune.direct_values_per_clk)
+    direct = np.where(by_tma, 0.0, own * pairs / rate * per_sm)
 
     bias = p.epilogue.bias != "none"
     operands = ISSUE_SLOTS[p.epilogue.activation] + (C_SLOTS if p.uses_c else 0.0) + (BIAS_SLOTS if bias else 0.0)
@@ -432,8 +446,11 @@ def _epilogue(
     workers = t.threads if t.family == "portable" else np.maximum(LANES, t.threads - LANES)
     batches = own / workers / BATCH
     arithmetic = own / LANES * (tune.value_slots + np.where(sliced, 0.0, operands)) * per_sm
-    latencies = np.where(by_tma, tune.chunk_latency / 2, 0.0) + np.where(sliced, 0.0, reads * tune.batch_latency)
-    waits = batches * latencies + direct
+    chunks = own / workers * LANES / CHUNK_ROWS / columns
+    waits = np.where(by_tma, chunks * tune.chunk_latency, 0.0) + np.where(
+        sliced, 0.0, batches * reads * tune.batch_latency
+    )
+    waits = waits + tune.drain + direct
     exchange = (
         useful * 4 * (t.cluster_z - 1) / t.cluster_z / t.profile.dsmem_bytes_per_clk_per_sm
         + EXCHANGE_BARRIERS * t.profile.cluster_barrier_cycles
@@ -441,28 +458,52 @@ def _epilogue(
     return store, arithmetic, waits + np.where(t.cluster_z > 1, exchange, 0.0)
 
 
+def _chunk_columns(t: Table) -> Floats:
+    """Columns that one pass of a warpgroup's epilogue stores, with CHUNK_ROWS rows."""
+    if t.family != "sm90":
+        return np.full(t.rows, 2.0 * BATCH)
+    from advisor.kinds.gemm.sm90 import columns_of_a_chunk
+
+    key = (t.tile_m * 512 + t.tile_n) * 64 + t.cluster_z
+    rows, inverse = np.unique(key, return_inverse=True)
+    found = [columns_of_a_chunk(row >> 15, row >> 6 & 511, row & 63) for row in rows.tolist()]
+    return np.array(found, dtype=np.float64)[inverse]
+
+
+def _spread(p: GemmProblem, t: Table, columns: Floats) -> Floats:
+    """Bytes of the lines that a box of D touches, over its own: its rows begin and end within lines of the L2."""
+    if t.family != "sm90":
+        return np.ones(t.rows)
+    n_major = (p.d.major == "n") != t.swap
+    row = np.where(n_major, columns, CHUNK_ROWS) * p.d.element_bytes
+    step = np.gcd(row.astype(np.int64), math.gcd(p.d.ld * p.d.element_bytes, LINE_BYTES))
+    return np.asarray((row + LINE_BYTES - step) / row)
+
+
 def _reduction(p: GemmProblem, profile: DeviceProfile, tune: Tuning, slices: Ints, clk: float) -> Floats:
     """Cycles of the second kernel of a split over scratch memory, whose operands lie in the L2."""
     bytes_ = (slices * 4.0 + p.d.element_bytes) * p.m * p.n * p.batch
     rate = 0.5 * profile.l2_bytes_per_clk_per_sm * profile.sms
-    return np.asarray(profile.launch_us * clk + tune.start / 2 + tune.latency + bytes_ / rate)
+    return np.asarray(profile.launch_us * clk + tune.reduction + tune.latency + bytes_ / rate)
 
 
 def ping_pong(p: GemmProblem, t: Table) -> Bools:
     """`sm90.ping_pong` of every row: one warpgroup multiplies while the other finishes its tile."""
     if t.family != "sm90":
         return np.zeros(t.rows, dtype=np.bool_)
-    from advisor.kinds.gemm.sm90 import PING_PONG_COLUMNS, ROWS_PER_WGMMA, has_room_for_a_tile
+    from advisor.kinds.gemm.sm90 import ROWS_PER_WGMMA, ping_pong_columns
 
-    room = np.where(t.swap, has_room_for_a_tile(p, True), has_room_for_a_tile(p, False))
-    fits = room & (t.tile_m == 2 * ROWS_PER_WGMMA) & (t.tile_n <= PING_PONG_COLUMNS)
+    most = np.where(t.swap, ping_pong_columns(p, True), ping_pong_columns(p, False))
+    fits = (t.tile_m == 2 * ROWS_PER_WGMMA) & (t.tile_n <= most)
     return np.asarray(fits & (t.schedule != ONE_TILE) & (t.cluster_z == 1))
 
 
-def _hidden(p: GemmProblem, t: Table, tune: Tuning, store: Floats, epilogue: Floats) -> Floats:
+def _hidden(p: GemmProblem, t: Table, tune: Tuning, main: Floats, store: Floats, epilogue: Floats) -> Floats:
     """Share of the epilogue that hides under the next main loop: all of it needs a second accumulator."""
     if t.family != "sm100":
-        return np.where(ping_pong(p, t), 1.0, tune.hides * store / np.maximum(epilogue, 1.0))
+        # A warpgroup that takes turns finishes its tile alone, in twice the time, under a main loop of the other.
+        alone = np.minimum(1.0, main / 2 / np.maximum(epilogue, 1.0))
+        return np.where(ping_pong(p, t), alone, tune.hides * store / np.maximum(epilogue, 1.0))
     columns = np.where((t.mma_ctas == 2) & (t.tile_m == 64), t.tile_n // 2, t.tile_n)
     return np.where((2 * columns <= 512) & (t.cluster_z == 1), tune.hides, 0.0)
 

@@ -194,7 +194,7 @@ def box_map(p: GemmProblem, view: MmaView, source: Literal["c", "d"], rows: int,
         global_stride_bytes=_strides(source, size),
         box_dim=[line, lines, 1],
         element_strides=[1, 1, 1],
-        swizzle=SWIZZLE_OF_LINE[line * size],
+        swizzle=SWIZZLE_OF_LINE.get(line * size, "none"),
         l2_promotion="none",
     )
 

@@ -12,7 +12,6 @@ ones: measured on an H200.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 
 from advisor.kinds.gemm import launches, tma
@@ -41,7 +40,11 @@ TILE_M = (64, 128, 256)
 TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
 CLUSTER_EXTENTS = (1, 2, 4, 8, 16)
 MAX_CLUSTER = 16
-MIN_STAGES, MAX_STAGES = 2, 8
+MIN_STAGES, MAX_STAGES = 2, 16
+USUAL_STAGES, SMALL_TILE = (
+    8,
+    64 * 32,
+)  # on an H200 more stages gain 1 to 5 % with small tiles and cost 3 to 7 % with others
 SCHEDULES: tuple[Schedule, ...] = ("one_tile", "static", "ticket")
 
 ROWS_PER_WGMMA = 64
@@ -50,9 +53,10 @@ BARRIER_BYTES = 8
 REGISTERS_PER_SM = 65536
 # Accumulators of a thread: what is left of a consumer's registers for addresses, descriptors and the epilogue.
 MAX_ACCUMULATORS = 128
-PING_PONG_COLUMNS = 128  # of a tile of 128 rows: as many accumulators as MAX_ACCUMULATORS
+PING_PONG_COLUMNS, BUSY_PING_PONG_COLUMNS = 176, 144  # of a tile of 128 rows: as many accumulators in each thread
 MAX_PROMOTED_ACCUMULATORS = 192  # the sums of a stage and the sums so far
 
+USUAL_CHUNK, NARROW_CHUNK, MAX_CHUNK = 64, 16, 88  # columns
 STORED_BYTES = 2  # of an element of D that TMA stores
 
 
@@ -61,19 +65,21 @@ def consumers(c: Candidate) -> int:
     return 1 if c.tile[0] <= ROWS_PER_WGMMA else 2
 
 
-def has_room_for_a_tile(p: GemmProblem, swapped: bool) -> bool:
-    """Whether the registers of one warpgroup hold the sums of 128 x 128 elements beside what its epilogue needs: not
-    with the sums of a stage as well, and not with an address for each element of C."""
+def ping_pong_columns(p: GemmProblem, swapped: bool) -> int:
+    """The widest tile of 128 rows whose sums the registers of one warpgroup hold beside what its epilogue needs; 0
+    where they hold none: with the sums of a stage as well, or with an address for each element of C."""
     c_n_major = p.c.major == ("m" if swapped else "n")
-    return not promotes(p) and (c_n_major or not p.uses_c)
+    if promotes(p) or (p.uses_c and not c_n_major):
+        return 0
+    return BUSY_PING_PONG_COLUMNS if p.uses_c or p.epilogue.activation == "gelu" else PING_PONG_COLUMNS
 
 
 def ping_pong(p: GemmProblem, c: Candidate) -> bool:
     """Whether the two consumer warpgroups take whole tiles in turn, so that one multiplies while the other finishes its
     tile: persistent workers whose tile fits the accumulators of one warpgroup. `ping_pong` of cost.py is the same."""
-    if c.schedule == "one_tile" or slices_in_cluster(c) or not has_room_for_a_tile(p, c.work.swap_ab):
+    if c.schedule == "one_tile" or slices_in_cluster(c):
         return False
-    return c.tile[0] == 2 * ROWS_PER_WGMMA and c.tile[1] <= PING_PONG_COLUMNS
+    return c.tile[0] == 2 * ROWS_PER_WGMMA and c.tile[1] <= ping_pong_columns(p, c.work.swap_ab)
 
 
 def sharers(p: GemmProblem, c: Candidate) -> int:
@@ -99,6 +105,15 @@ def stores_through_tma(p: GemmProblem) -> bool:
 def promotes(p: GemmProblem) -> bool:
     """Whether the sums of each stage are added up in registers: fp8 tensor cores keep about 14 bits of a sum."""
     return p.is_fp8 and p.accumulate == "precise"
+
+
+def streamed(p: GemmProblem, c: Candidate) -> tuple[bool, bool]:
+    """Whether A, and B, of the MMA is read once: one cluster tile has all of the other extent. A hint to the L2, from
+    the extents that were planned for; a launch with others is as right."""
+    m, n = (p.n, p.m) if c.work.swap_ab else (p.m, p.n)
+    x, y, _ = c.cluster
+    one_across, one_down = n <= y * c.tile[1], m <= x * c.tile[0]
+    return one_across and not one_down, one_down and not one_across
 
 
 # --- footprint ---------------------------------------------------------------------------------------------------
@@ -130,32 +145,45 @@ def stage_bytes(c: Candidate) -> tuple[int, int]:
 
 
 def chunk_columns(c: Candidate) -> int:
-    """Columns that the epilogue finishes and stores at a time, with 64 rows: at most 64, and where the CTAs of a
-    cluster share the chunks of a tile, few enough (8 at least) that each has some."""
-    columns = math.gcd(c.tile[1], 64 if c.tile[0] <= 128 else 32)  # registers: 256 rows are two wgmma tiles a warpgroup
-    if slices_in_cluster(c):
-        while columns > 8 and _chunks(c, columns) < c.cluster[2]:
-            columns //= 2
-    return columns
+    """Columns that the epilogue finishes and stores at a time, with 64 rows: a whole number of them makes the tile.
+
+    At most 64; 88 where 176 columns would have to go 16 at a time: a chunk takes the warps, and TMA, about as long
+    whatever its width. Where the CTAs of a cluster share the chunks of a tile, few enough that each has some.
+    """
+    return columns_of_a_chunk(c.tile[0], c.tile[1], c.cluster[2])
 
 
-def _chunks(c: Candidate, columns: int) -> int:
-    """Chunks of one consumer warpgroup."""
-    return c.tile[0] // (ROWS_PER_WGMMA * consumers(c)) * (c.tile[1] // columns)
+def columns_of_a_chunk(tile_m: int, tile_n: int, slices: int) -> int:
+    """`chunk_columns` of a tile whose `slices` of K meet in a cluster (1: they do not)."""
+    divisors = [each for each in range(8, MAX_CHUNK + 1, 8) if tile_n % each == 0]
+    usual = [each for each in divisors if each <= USUAL_CHUNK]
+    if slices > 1:
+        return max((each for each in usual if _chunks(tile_m, tile_n, each) >= slices), default=divisors[0])
+    return usual[-1] if usual[-1] > NARROW_CHUNK or tile_m > 2 * ROWS_PER_WGMMA else divisors[-1]
+
+
+def store_buffers(c: Candidate) -> int:
+    """Buffers of a chunk that each consumer warpgroup has: one of a wide chunk."""
+    return 2 if chunk_columns(c) <= USUAL_CHUNK else 1
+
+
+def _chunks(tile_m: int, tile_n: int, columns: int) -> int:
+    """Chunks of one consumer warpgroup, where warpgroups share a tile."""
+    return max(1, tile_m // (2 * ROWS_PER_WGMMA)) * (tile_n // columns)
 
 
 def partial_bytes(c: Candidate) -> int:
     """What a CTA receives of partial sums, in the ring's memory: every slice of the chunks that it owns."""
     columns, z = chunk_columns(c), c.cluster[2]
-    turns = -(-_chunks(c, columns) // z)
+    turns = -(-_chunks(c.tile[0], c.tile[1], columns) // z)
     return consumers(c) * turns * z * ROWS_PER_WGMMA * columns * 4
 
 
 def store_bytes(p: GemmProblem, c: Candidate) -> int:
-    """Two buffers of a chunk, 64 rows each, for every consumer warpgroup; none where D is stored from registers."""
+    """The buffers of chunks, 64 rows each, for every consumer warpgroup; none where D is stored from registers."""
     if not stores_through_tma(p) or slices_in_scratch(c):
         return 0
-    return consumers(c) * 2 * ROWS_PER_WGMMA * chunk_columns(c) * STORED_BYTES
+    return consumers(c) * store_buffers(c) * ROWS_PER_WGMMA * chunk_columns(c) * STORED_BYTES
 
 
 def barrier_bytes(p: GemmProblem, c: Candidate) -> int:
@@ -185,8 +213,13 @@ def resources(p: GemmProblem, c: Candidate) -> Resources:
     )
 
 
+def useful_stages(tile_m: int, tile_n: int) -> int:
+    """The most stages that a plan gives a tile by itself."""
+    return MAX_STAGES if tile_m * tile_n <= SMALL_TILE else USUAL_STAGES
+
+
 def stages_that_fit(p: GemmProblem, c: Candidate, smem_bytes: int) -> int:
-    """The most stages, at most 8, of a candidate like `c` whose CTA takes `smem_bytes` or less; below 2 none fit."""
+    """The most stages, at most 16, of a candidate like `c` whose CTA takes `smem_bytes` or less; below 2 none fit."""
     empty = resources(p, replace(c, stages=0)).dynamic_smem_bytes
     stage = sum(stage_bytes(c)) + 2 * BARRIER_BYTES
     return max(0, min(MAX_STAGES, (smem_bytes - empty) // stage))
@@ -606,7 +639,9 @@ def _defines(p: GemmProblem, c: Candidate) -> dict[str, int | str]:
         "ADVISOR_RASTER_GROUP": c.work.raster.group,
         "ADVISOR_STAGES": c.stages,
         "ADVISOR_PING_PONG": int(ping_pong(p, c)),
+        **{f"ADVISOR_STREAM_{name}": int(each) for name, each in zip("AB", streamed(p, c), strict=True)},
         "ADVISOR_COLUMNS": chunk_columns(c),
+        "ADVISOR_BUFFERS": store_buffers(c),
         **offsets,
     }
 

@@ -44,13 +44,15 @@ _KEPT_TABLES = 24
 
 @dataclass(frozen=True, slots=True)
 class TileOption:
-    """A tile of one CTA in MMA elements, bytes of a K step, how many CTAs issue its MMA, and the CTA's threads."""
+    """A tile of one CTA in MMA elements, bytes of a K step, how many CTAs issue its MMA, the CTA's threads, and the
+    most stages that are worth having (None: as many as there can be)."""
 
     m: int
     n: int
     k_bytes: int
     mma_ctas: int
     threads: int
+    stages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,11 @@ def family_span(family: Family) -> Span:
         from advisor.kinds.gemm import sm90
 
         return Span(
-            tiles=tuple(TileOption(m, n, k_bytes, 1, sm90.threads(m)) for m in sm90.TILE_M for n in sm90.TILE_N),
+            tiles=tuple(
+                TileOption(m, n, k_bytes, 1, sm90.threads(m), sm90.useful_stages(m, n))
+                for m in sm90.TILE_M
+                for n in sm90.TILE_N
+            ),
             schedules=sm90.SCHEDULES,
             clusters=_FACTORINGS,
             splits=_SPLITS,
@@ -408,7 +414,9 @@ def _parts(
             threads=tile.threads,
             work=GemmWork(mma_ctas=tile.mma_ctas, multicast_b=tile.mma_ctas, split_k=slices, swap_ab=swap),
         )
-        deepest = _deepest(p, module, base, span.stages, limit, forced_stages)
+        low, high = span.stages
+        useful = high if tile.stages is None else min(high, tile.stages)
+        deepest = _deepest(p, module, base, (low, useful), limit, forced_stages)
         shared = None if forced_stages else _sharing(p, module, *deepest, span.stages[0], profile)
         for found in (deepest, shared):
             if found is None:

@@ -7,6 +7,7 @@
 #include "numbers.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/fence.cuh"
+#include "ptx/prefetch.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
 #include "types.cuh"
@@ -75,12 +76,26 @@ struct Finish {
         }
     }
 
+    // The whole warpgroup: C of kRows by kColumns elements on its way into the L2, where rows of it are contiguous.
+    template <u32 kRows, u32 kColumns>
+    __device__ __forceinline__ void prefetch(u32 row0, u32 column0) const {
+        if constexpr (kUseC && kCNMajor) {
+            for (u32 row = row0 + threadIdx.x % 128; row < least(row0 + kRows, m); row += 128) {
+#pragma unroll
+                for (u32 column = 0; column < kColumns; column += 128 / sizeof(C)) {
+                    if (column0 + column < n) ptx::prefetch_global_l2(c.at(row, column0 + column));
+                }
+            }
+        }
+    }
+
     // A whole chunk, in batches: all loads of a batch are issued before the first result is used, and none hangs on a
     // branch of its own: outside of [m, n] the nearest element inside is read, and nobody stores what is made of it.
-    template <u32 kCount>
+    // kMostC: values of C that fit in registers beside the accumulators.
+    template <u32 kMostC = 16, u32 kCount>
     __device__ __forceinline__ void chunk(float (&values)[kCount], u32 row0, u32 column0) const {
-        // More would not fit in registers beside the accumulators; where columns of C lie apart each has an address.
-        constexpr u32 kMost = kUseC && !kCNMajor ? 8 : 16;
+        // Where columns of C lie apart each has an address.
+        constexpr u32 kMost = kUseC && !kCNMajor ? 8 : kUseC ? kMostC : 16;
         constexpr u32 kBatch = kCount < kMost ? kCount : kMost;
         const u32 row = row0 + fragment_row();
         const bool columns_inside = column0 + 2 * kCount <= n;
@@ -94,13 +109,17 @@ struct Finish {
             const u32 column = column0 + fragment_column() + first * 2;
             C c_values[kUseC ? kBatch : 1];
             D by_column[kBias == Bias::row ? kBatch / 2 : 1];
-            if constexpr (kUseC) load_c(c_values, row, column, columns_inside);
+            const u32 count = kCount - first < kBatch ? kCount - first : kBatch;  // the last batch may be smaller
+            if constexpr (kUseC) load_c(c_values, count, row, column, columns_inside);
             if constexpr (kBias == Bias::row) {
 #pragma unroll
-                for (u32 i = 0; i < kBatch / 2; ++i) by_column[i] = bias[least(column + i / 2 * 8 + i % 2, n - 1)];
+                for (u32 i = 0; i < kBatch / 2; ++i) {
+                    if (2 * i < count) by_column[i] = bias[least(column + i / 2 * 8 + i % 2, n - 1)];
+                }
             }
 #pragma unroll
             for (u32 at = 0; at < kBatch; ++at) {
+                if (at >= count) break;
                 float value = alpha * values[first + at];
                 if constexpr (kUseC) value += beta * to_f32(c_values[at]);
                 if constexpr (kBias == Bias::row) value += to_f32(by_column[at / 4 * 2 + at % 2]);
@@ -114,15 +133,17 @@ struct Finish {
    private:
     __device__ __forceinline__ static u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
-    // `column` is this thread's first; the values lie as in a chunk.
+    // `column` is this thread's first; the first `count` values lie as in a chunk.
     template <u32 kCount>
-    __device__ __forceinline__ void load_c(C (&c_values)[kCount], u32 row, u32 column, bool columns_inside) const {
+    __device__ __forceinline__ void load_c(C (&c_values)[kCount], u32 count, u32 row, u32 column,
+                                           bool columns_inside) const {
         if (c.pairs && columns_inside) {
             struct alignas(2 * sizeof(C)) Pair {
                 C value[2];
             };
 #pragma unroll
             for (u32 at = 0; at < kCount; at += 2) {
+                if (at >= count) break;
                 const C* source = c.at(least(row + at / 2 % 2 * 8, m - 1), column + at / 4 * 8);
                 const Pair pair = *reinterpret_cast<const Pair*>(source);
                 c_values[at] = pair.value[0];
@@ -131,6 +152,7 @@ struct Finish {
         } else {
 #pragma unroll
             for (u32 at = 0; at < kCount; ++at) {
+                if (at >= count) break;
                 c_values[at] = *c.at(least(row + at / 2 % 2 * 8, m - 1), least(column + at / 4 * 8 + at % 2, n - 1));
             }
         }
@@ -172,13 +194,13 @@ struct DirectStore {
     }
 };
 
-// Through shared memory and TMA, 16-bit D. A warpgroup owns two buffers and fills one while TMA reads the other; both
-// the box and the buffer are 64 rows by kColumns columns, whichever of them is contiguous.
+// Through shared memory and TMA, 16-bit D. A warpgroup owns kBuffers buffers: with two it fills one while TMA reads the
+// other. Both the box and the buffer are 64 rows by kColumns columns, whichever of them is contiguous.
 //
 // TMA cuts a box off at the end of the tensor, but along the contiguous extent only in units of 16 bytes: where the end
 // lies within a unit, what is stored behind it would be lost. `fits` says whether it does not; a chunk that does not
 // fit is stored by DirectStore.
-template <typename T, bool kNMajor, u32 kColumns>
+template <typename T, bool kNMajor, u32 kColumns, u32 kBuffers>
 struct TmaStore {
     static constexpr u32 kBufferBytes = 64 * kColumns * sizeof(T);
     static constexpr u32 kLineBytes = (kNMajor ? kColumns : 64) * sizeof(T);
@@ -197,9 +219,9 @@ struct TmaStore {
     // The whole warpgroup. One thread of it issues every store: bulk groups belong to the thread that commits them.
     __device__ __forceinline__ void chunk(const float (&values)[kColumns * 64 / 128], u32 row0, u32 column0, u32 batch,
                                           bool inside) {
-        const u32 destination = buffers + chunks % 2 * kBufferBytes;
-        if (chunks >= 2) {  // the store before the last one has read this buffer; the last one may still read the other
-            if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group_read<1>();
+        const u32 destination = buffers + chunks % kBuffers * kBufferBytes;
+        if (chunks >= kBuffers) {  // the last store from this buffer has read it; one from the other may still read
+            if (threadIdx.x % 128 == 0) ptx::cp_async_bulk_wait_group_read<kBuffers - 1>();
             ptx::barrier_sync(barrier, 128);
         }
         fill(values, destination);
@@ -222,8 +244,11 @@ struct TmaStore {
 
    private:
     // The swizzle that the tensor map names: 16-byte units of a line trade places by the number of the 128-byte line.
+    // Lines of other lengths than 32, 64 and 128 bytes lie as they are: those of an odd number of units, 8 below each
+    // other, meet in no bank.
     __device__ __forceinline__ static u32 swizzled(u32 offset) {
         constexpr u32 kUnits = kLineBytes / 16;
+        if constexpr (kUnits > 8 || (kUnits & (kUnits - 1)) != 0) return offset;
         return offset ^ (offset >> 7 & (kUnits - 1)) << 4;
     }
 
@@ -235,25 +260,26 @@ struct TmaStore {
         const u32 column = threadIdx.x / 16 % 2 * 8;
         const u32 line = threadIdx.x % 8;
 #pragma unroll
-        for (u32 first = 0; first < kColumns; first += kColumns == 8 ? 8 : 16) {
+        for (u32 first = 0; first < kColumns; first += 16) {
             const u32 offset = kNMajor ? (row + line) * kLineBytes + (first + column) * sizeof(T)
                                        : (first + column + line) * kLineBytes + row * sizeof(T);
-            u32 words[kColumns == 8 ? 2 : 4];
-#pragma unroll
-            for (u32 i = 0; i < sizeof(words) / 4; ++i) {
-                words[i] = pack<T>(values[first / 2 + 2 * i], values[first / 2 + 2 * i + 1]);
-            }
             const u32 address = destination + swizzled(offset);
-            if constexpr (kColumns == 8) {
+            const u32 upper = pack<T>(values[first / 2], values[first / 2 + 1]);
+            const u32 lower = pack<T>(values[first / 2 + 2], values[first / 2 + 3]);
+            if (first + 8 == kColumns) {  // 8 columns are left
                 if constexpr (kNMajor) {
-                    ptx::stmatrix_x2(address, words[0], words[1]);
+                    ptx::stmatrix_x2(address, upper, lower);
                 } else {
-                    ptx::stmatrix_x2_trans(address, words[0], words[1]);
+                    ptx::stmatrix_x2_trans(address, upper, lower);
                 }
-            } else if constexpr (kNMajor) {
-                ptx::stmatrix_x4(address, words[0], words[1], words[2], words[3]);
+                break;
+            }
+            const u32 next_upper = pack<T>(values[first / 2 + 4], values[first / 2 + 5]);
+            const u32 next_lower = pack<T>(values[first / 2 + 6], values[first / 2 + 7]);
+            if constexpr (kNMajor) {
+                ptx::stmatrix_x4(address, upper, lower, next_upper, next_lower);
             } else {
-                ptx::stmatrix_x4_trans(address, words[0], words[1], words[2], words[3]);
+                ptx::stmatrix_x4_trans(address, upper, lower, next_upper, next_lower);
             }
         }
     }

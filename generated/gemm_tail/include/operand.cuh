@@ -14,7 +14,8 @@ __host__ __device__ constexpr u32 greatest_common_divisor(u32 a, u32 b) {
 
 // kReceivers CTAs of the cluster need the same tile: each fetches one of kSlices slices and sends it to all. A slice is
 // a whole number of 8-row swizzle atoms, so with few rows some CTAs fetch nothing.
-template <typename T, u32 kRows, bool kKMajor, u32 kReceivers>
+// kStreamed: nobody reads the matrix again, so its lines are the first to leave the L2.
+template <typename T, u32 kRows, bool kKMajor, u32 kReceivers, bool kStreamed>
 struct Operand {
     static constexpr u32 kTileK = 128 / sizeof(T);
     static constexpr u32 kBytes = kRows * 128;
@@ -57,7 +58,10 @@ struct Operand {
    private:
     __device__ __forceinline__ static void copy(const TensorMap* map, u32 destination, u32 barrier, u16 mask, u32 x,
                                                 u32 y, u32 z) {
-        if constexpr (kReceivers == 1) {
+        if constexpr (kReceivers == 1 && kStreamed) {
+            ptx::cp_async_bulk_tensor_3d_global_to_shared_hint(destination, map, barrier,
+                                                               ptx::createpolicy_evict_first(), x, y, z);
+        } else if constexpr (kReceivers == 1) {
             ptx::cp_async_bulk_tensor_3d_global_to_shared(destination, map, barrier, x, y, z);
         } else {
             ptx::cp_async_bulk_tensor_3d_global_to_shared_multicast(destination, map, barrier, mask, x, y, z);

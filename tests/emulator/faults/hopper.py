@@ -50,7 +50,7 @@ SETTING = {"async_policy": "adversarial", "seed": 0}
 FAULTS = _faults(
     ONE_TILE,
     {
-        "no barrier after mbarrier.init": ("EMU_BARRIER_INIT_UNORDERED", r"bar\.sync\s+0;", ""),
+        "no barrier after mbarrier.init": ("EMU_BARRIER_INIT_UNORDERED", r"barrier\.sync 0, \d+;", ""),
         "no wgmma.fence": ("EMU_WGMMA_FENCE", r"wgmma\.fence\.sync\.aligned;", ""),
         "no wgmma.commit_group": ("EMU_DATA_RACE", r"wgmma\.commit_group\.sync\.aligned;", ""),
         "accumulators read before their wait": (
@@ -65,7 +65,7 @@ FAULTS = _faults(
         ),
         "no wait for the stores before the exit": ("EMU_ASYNC_AT_EXIT", r"cp\.async\.bulk\.wait_group 0;", ""),
         "no commit of the stores": ("EMU_ASYNC_AT_EXIT", r"cp\.async\.bulk\.commit_group;", ""),
-        "no barrier between the warps and the store": ("EMU_DATA_RACE", r"barrier\.sync \S+ \S+;", ""),
+        "no barrier between the warps and the store": ("EMU_DATA_RACE", r"barrier\.sync %\S+ %\S+;", ""),
         "no proxy fence before the store": ("EMU_DATA_RACE", r"fence\.proxy\.async\.shared::cta;", ""),
         "stages never given back": ("EMU_DEADLOCK", ARRIVE, ""),
         "stages given back by relaxed arrivals": (

@@ -26,6 +26,24 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d_global_to_shared(u32 des
         : "memory");
 }
 
+// A cache policy: the lines of an access go first when the L2 needs room.
+__device__ __forceinline__ u64 createpolicy_evict_first() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// The same copy under a cache policy.
+__device__ __forceinline__ void cp_async_bulk_tensor_3d_global_to_shared_hint(u32 destination, const TensorMap* map,
+                                                                              u32 barrier, u64 policy, i32 x, i32 y,
+                                                                              i32 z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination), "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z),
+        "l"(policy)
+        : "memory");
+}
+
 // The same into every CTA of the cluster whose rank has its bit in `mask`, at the same offset, with the bytes counted
 // on the barrier at the same offset there. Every receiver must have released the bytes that are overwritten.
 __device__ __forceinline__ void cp_async_bulk_tensor_3d_global_to_shared_multicast(u32 destination,

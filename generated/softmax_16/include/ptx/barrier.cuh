@@ -10,6 +10,18 @@ __device__ __forceinline__ void barrier_sync(u32 id, u32 threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same barrier for threads that wait at it and for threads that go on: together kThreads. The id and the count are
+// in the instruction.
+template <u32 kId, u32 kThreads>
+__device__ __forceinline__ void barrier_sync() {
+    asm volatile("barrier.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
+}
+
+template <u32 kId, u32 kThreads>
+__device__ __forceinline__ void barrier_arrive() {
+    asm volatile("barrier.arrive %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
+}
+
 // Every thread of every CTA of the cluster, exactly once before its wait. sm_90 and later. Threads of a warp need
 // not arrive together.
 __device__ __forceinline__ void barrier_cluster_arrive_release() {

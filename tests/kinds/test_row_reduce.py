@@ -39,10 +39,15 @@ def planned(p: RowReduceProblem, target: DeviceProfile = H200) -> Plan:
 @pytest.mark.parametrize(
     ("cols", "dtype", "least"),
     [(8192, "bf16", 1), (65536, "bf16", 1), (131072, "bf16", 2), (524288, "bf16", 8), (1048576, "bf16", 16),
-     (1048576, "fp32", None)],
+     (1048576, "fp32", None), (114688, "bf16", 1), (114696, "bf16", 2), (1835008, "bf16", 16),
+     (1835016, "bf16", None)],
 )  # fmt: skip
 def test_the_smallest_cluster_that_keeps_a_row(cols: int, dtype: str, least: int | None) -> None:
-    assert words.least_cluster(problem(cols=cols, dtype=dtype)) == least
+    p = problem(cols=cols, dtype=dtype)
+    assert words.least_cluster(p) == least
+    found = [c for c in space.candidates(p, "sm90") if kernels.work_of(c).vectors]
+    legal = [c.cluster_size for c in found if space.evaluate(p, c, H200)[0].violation is None]
+    assert min(legal, default=None) == least
 
 
 @pytest.mark.parametrize("target", [H200, B200])
@@ -102,6 +107,13 @@ def test_a_misaligned_row_goes_down_the_ladder_with_the_pad_that_mends_it() -> N
     assert [each.family for each in found.choices] == ["portable"]
     finding = next(each for each in found.findings if each.code == "ROW_STRIDE_16B")
     assert finding.numbers["pad_to"] == 1008
+
+
+def test_columns_that_misalign_the_packed_result_have_no_pad() -> None:
+    found = planned(problem(cols=1001, row_stride=1008))
+    finding = next(each for each in found.findings if each.code == "ROW_STRIDE_16B")
+    assert "only more columns mend it: cols of 1008" in finding.message
+    assert "pad it" not in finding.message
 
 
 def test_what_is_forced_is_honoured_or_refused_with_the_clause() -> None:

@@ -164,12 +164,14 @@ def misaligned(p: RowReduceProblem) -> list[Violation]:
             continue
         step = VECTOR_BYTES // size
         if p.rows > 1 and stride % step:
-            what = "row_stride" if name == "row_stride" else "the stride of the packed result, cols,"
+            own = name == "row_stride"
+            what = "row_stride" if own else "the stride of the packed result, cols,"
+            mend = "pad it to" if own else "the result is packed, so only more columns mend it: cols of"
             found.append(
                 Violation(
                     "ROW_STRIDE_16B",
-                    f"{what} is {stride} elements = {stride * size} bytes, no multiple of 16; "
-                    f"pad it to {-(-stride // step) * step}",
+                    f"{what} is {stride} elements = {stride * size} bytes, no multiple of 16; {mend} "
+                    f"{-(-stride // step) * step}",
                     {
                         "operand": name,
                         "stride": stride,

@@ -78,6 +78,17 @@ def vectors_of(p: RowReduceProblem, cluster: int) -> int:
     return max(1, -(-total // cluster))
 
 
+def holds(p: RowReduceProblem, cluster: int) -> bool:
+    """Whether the shared memory of a cluster takes a row: every thread of a CTA has as many slots as any other."""
+    run, limit = vectors_of(p, cluster), kernels.SMEM_BYTES["sm90"]
+    for threads in WIDTHS:
+        vectors = -(-run // threads)
+        kept = _candidate(p, "sm90", cluster, "static", threads, vectors, RowWork(threads, vectors))
+        if vectors <= MAX_VECTORS["static"] and kernels.smem_bytes(kept) <= limit:
+            return True
+    return False
+
+
 def registers_of(p: RowReduceProblem) -> int:
     if p.out_dtype == "fp32" or p.dtype == "fp32":
         return WIDE_REGISTERS

@@ -26,8 +26,7 @@ def on_chip(p: RowReduceProblem, cluster: int) -> int:
 
 def least_cluster(p: RowReduceProblem) -> int | None:
     """The smallest cluster whose CTAs keep a row in their shared memory; None where 16 cannot."""
-    limit = kernels.SMEM_BYTES["sm90"] - 4096
-    return next((size for size in space.CLUSTERS if on_chip(p, size) <= limit), None)
+    return next((size for size in space.CLUSTERS if space.holds(p, size)), None)
 
 
 def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: Timing, tiles: TileMap) -> OwnView:

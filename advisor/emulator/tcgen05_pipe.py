@@ -149,8 +149,8 @@ class Pipes:
         """A CTA has exited. Raises EMU_TCGEN05_COMMIT where a commit may still be going to signal it.
 
         Whoever knows that the operations of a commit are complete is taken to know that its arrivals are, and those of
-        earlier commits of the thread: kernels that ran on a B200 rely on it. PTX promises the arrival to those alone
-        who have waited for it; of a peer's, the CTA gets a warning (EMU_TCGEN05_COMMIT_UNSEEN).
+        earlier commits of the thread: other projects' kernels, which ran on a B200, rely on it. PTX promises the
+        arrival to those alone who have waited for it; of a peer's, the CTA gets a warning (EMU_TCGEN05_COMMIT_UNSEEN).
         """
         machine = self.machine
         for pipe, commit in cta.commits.items():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from advisor.bundle import evaluate
+from advisor.kinds import workload
 from advisor.kinds.gemm import launches, sm100
 from advisor.kinds.gemm.interface import arguments
+from advisor.machine import load_profile
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork
 from advisor.records.launch import Kernel, ScalarParam, ScratchParam, TensorMapParam
@@ -232,6 +235,15 @@ def test_each_limit_names_the_candidate_that_breaks_it(
     assert [each.code for each in found] == [code]
     assert found[0].message
     assert found[0].numbers
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("schedule", ["static", "one_tile"])
+def test_a_preferred_cluster_that_is_smaller_is_refused_by_its_clause(schedule: str) -> None:
+    p = problem(overrides={"cluster": [4, 1, 1], "preferred_cluster": [2, 1, 1], "schedule": schedule})
+    search = workload(p).explore(load_profile("b200"), "sm100", forced=True)
+    assert all(math.isinf(each) for each in search.time_us)
+    assert {each.code for each in search.reasons} >= {"PREFERRED_CLUSTER_SHAPE"}
 
 
 # --- launches ----------------------------------------------------------------------------------------------------

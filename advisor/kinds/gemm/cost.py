@@ -191,7 +191,9 @@ def evaluate(
     tiles_m, tiles_n = ceil_div(extent_m, t.tile_m), ceil_div(extent_n, t.tile_n)
     across_m, across_n = ceil_div(tiles_m, t.unit_x), ceil_div(tiles_n, t.unit_y)
     scratch = np.where(t.cluster_z > 1, 1, t.split)
-    per_unit = t.unit_size // t.size  # clusters of the smaller size; a launch of two sizes is counted in those
+    # Clusters of the smaller size: a launch of two sizes is counted in those. A preferred size that is smaller is
+    # refused by a clause, not by arithmetic.
+    per_unit = np.maximum(1, t.unit_size // t.size)
     clusters = across_m * across_n * p.batch * scratch * per_unit
     all_steps = np.maximum(1, ceil_div(p.k, t.tile_k))
     k_steps = ceil_div(all_steps, t.split)

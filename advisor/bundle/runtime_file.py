@@ -57,6 +57,6 @@ def _unusable(path: Path, why: str) -> BundleError:
     return BundleError(
         "RUNTIME_FILE",
         f"{path} does not say what is switched off: {why}",
-        fix="delete it, which switches everything on, or run advisor accept again",
+        fix="delete it, which switches everything on, then run advisor accept again",
         numbers={"path": str(path)},
     )

@@ -351,7 +351,7 @@ def _raise_first(error: ValidationError, document: Document, model: type[BaseMod
 def _is_in_file(detail: ErrorDetails, document: Document) -> bool:
     """Whether the complaint is about something the user wrote or must write, not about a derived default."""
     loc = _clean(detail["loc"])
-    if detail["type"] == "missing" and loc[-1] not in ("ld", "batch_stride"):
+    if detail["type"] == "missing" and loc[-1] not in ("ld", "batch_stride", "row_stride"):
         return True
     return detail["type"] == "rule" or loc in document.lines
 

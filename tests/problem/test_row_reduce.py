@@ -40,6 +40,8 @@ def test_no_rows_and_no_columns_are_valid() -> None:
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "negative rows": ({"rows": -1}, "PROBLEM_RANGE", "rows"),
     "negative columns": ({"cols": -5}, "PROBLEM_RANGE", "cols"),
+    "columns that are no number": ({"cols": ".nan"}, "PROBLEM_TYPE", "cols"),
+    "columns in quotes": ({"cols": '"4096"'}, "PROBLEM_TYPE", "cols"),
     "columns beyond the limit": ({"cols": 2**29}, "PROBLEM_RANGE", "cols"),
     "eps that is infinite": ({"eps": ".inf"}, "PROBLEM_TYPE", "eps"),
     "eps that is no number": ({"eps": ".nan"}, "PROBLEM_TYPE", "eps"),

@@ -59,6 +59,21 @@ def test_one_cta_is_best_where_its_row_is_short(target: DeviceProfile) -> None:
 
 
 @pytest.mark.parametrize("target", [H200, B200])
+@pytest.mark.parametrize("op", ["softmax", "rmsnorm", "sum"])
+def test_the_first_row_of_a_cta_waits_for_memory_under_every_schedule(op: str, target: DeviceProfile) -> None:
+    """With one row to a CTA nothing comes in ahead: a persistent loop saves nothing, and reading twice saves less."""
+    p = problem(op, 64, 4096)
+    search = workload(p).explore(target, "sm90", forced=False)
+    for number, row in enumerate(search.rows):  # type: ignore[attr-defined]
+        if row.violation is None:
+            assert search.time_us[number] > target.launch_us + space.START_US
+    if p.elementwise:
+        choice = planned(problem(op, 64, 4096), target).choice
+        assert choice is not None
+        assert choice.candidate().work.vectors > 0
+
+
+@pytest.mark.parametrize("target", [H200, B200])
 def test_a_row_that_one_cta_cannot_keep_takes_a_cluster(target: DeviceProfile) -> None:
     choice = planned(problem(), target).choice
     assert choice is not None

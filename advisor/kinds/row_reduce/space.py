@@ -216,10 +216,11 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
     issue_us = elements * slots / (LANES_PER_CLK * ISSUE_SHARE * clk)
     fetched = elements * p.in_bytes * kernels.passes(p, c)
     exchange_us = EXCHANGE_US[size] if w.row_threads > 32 else 0.1
-    waits_us = START_US + fetched / FILL_BYTES_PER_US + exchange_us
-    if c.schedule == "static":
+    first_us = waits_us = START_US + fetched / FILL_BYTES_PER_US + exchange_us
+    if c.schedule == "static":  # nothing came in ahead of a CTA's first row
         waits_us = AHEAD_US if w.vectors else STREAM_US + exchange_us
         exchange_us = min(exchange_us, waits_us)
+    start_us = max(0.0, first_us - waits_us) if items else 0.0
     alone_us = waits_us + issue_us
     main_us = max(alone_us, sharing * issue_us + exchange_us)
     per_vector = NORM_VECTOR_US if p.op in NORMS else VECTOR_US
@@ -228,7 +229,7 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
         main_us += AFFINE_US
     planned = items if c.schedule == "one_tile" else min(items, resident)
     rounds = -(-items // max(1, min(available, planned))) if items else 0
-    makespan_us = rounds * main_us
+    makespan_us = start_us + rounds * main_us
     moved = dram_bytes(p, c, profile, resident)
     bandwidth = profile.dram_bytes_per_s * (READ_ONLY if not p.elementwise else 1.0)
     dram_us = moved / bandwidth * 1e6
@@ -251,7 +252,7 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
         bounds={
             "dram": dram_us,
             "issue": rounds * sharing * issue_us,
-            "latency": profile.launch_us + rounds * (alone_us - issue_us),
+            "latency": profile.launch_us + start_us + rounds * (alone_us - issue_us),
         },
     )
     total = found.total_us(makespan_us)

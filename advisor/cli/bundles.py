@@ -112,7 +112,8 @@ def _print_generated(generated: workflow.Generated) -> None:
         say("No bundle: nothing was rendered, nothing was written.")
         return
     say(f"Bundle: {shown_path(generated.bundle.folder)}")
-    say(f"  {len(generated.bundle.launch.kernels)} kernels, {len(generated.images)} images compiled, none has run")
+    kernels, images = len(generated.bundle.launch.kernels), len(generated.images)
+    say(f"  {kernels} kernel{'s' * (kernels != 1)}, {images} image{'s' * (images != 1)} compiled, none has run")
     say(f"  read it: advisor report {as_argument(generated.bundle.folder)}")
     _print_findings((*generated.broken, *generated.findings))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.planner.context import Facts, reason, rejections, table
+from advisor.planner.context import Facts, kernel_id, reason, rejections, table
 from advisor.planner.search import run, same_shape, schedules_of
 from advisor.records.candidate import SCHEDULES
 from advisor.records.plan import Decision, Rejected, Step
@@ -100,17 +100,20 @@ def view(f: Facts) -> Step:
         )
     if "one_tile" in simulated and chosen != "one_tile":
         turns = -(-top.timing.tiles // max(1, top.timing.available))
+        once = f"pays its prologue of {top.timing.prologue_us:.3g} us once"
+        if not top.timing.prologue_us:  # the kind counts it into the tile
+            once = "starts once"
         because.append(
             reason(
-                f"a persistent worker pays its prologue of {top.timing.prologue_us:.3g} us once, one tile per cluster "
-                f"up to {turns} times: {simulated['one_tile'] / own - 1.0:+.1%}",
+                f"a persistent worker {once}, one tile per cluster starts anew up to {turns} times: "
+                f"{simulated['one_tile'] / own - 1.0:+.1%} in this shape",
                 "derived",
                 prologue_us=top.timing.prologue_us,
                 turns=turns,
                 margin=simulated["one_tile"] / own - 1.0,
             )
         )
-    rejected = rejections(f.axis("schedule"), chosen)
+    rejected = [_named(f, each) for each in rejections(f.axis("schedule"), chosen)]
     listed = {each.option for each in rejected} | {chosen}
     if "clc" not in listed:
         rejected.append(
@@ -135,4 +138,14 @@ def view(f: Facts) -> Step:
             "tie_rule": "within 1.5 % the simpler wins: one_tile < static < ticket < clc",
             "code": "SCHED_CHOICE",
         },
+    )
+
+
+def _named(f: Facts, rejected: Rejected) -> Rejected:
+    """With the kernel that the time is of: the best with this schedule need not have the choice's shape."""
+    row = next((each.row for each in f.axis("schedule") if each.label == rejected.option), None)
+    if row is None or rejected.code is not None:
+        return rejected
+    return rejected.model_copy(
+        update={"reason": f"{rejected.reason} ({kernel_id(f.top.search.candidate(row))})"},
     )

@@ -87,8 +87,8 @@ def _closest(decision: Decision) -> str:
 
 
 def validation_blocks(evidence: Evidence) -> list[Block]:
-    """What `validate` prints: gates, residency and cases."""
-    return [*_gates(evidence), *_cases(evidence)]
+    """What `validate` prints: gates, residency, and the cases that are not correct or were timed."""
+    return [*_gates(evidence), *_cases(evidence, every=False)]
 
 
 # --- 1. conclusion ------------------------------------------------------------------------------------------------
@@ -454,15 +454,18 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         yield from _cases(evidence)
 
 
-def _cases(evidence: Evidence) -> Iterator[Block]:
+def _cases(evidence: Evidence, *, every: bool = True) -> Iterator[Block]:
+    """All cases; without `every` those alone that are not correct, or were timed."""
     if not evidence.cases:
         yield Paragraph("No case ran.")
         return
     counts = Counter(case.verdict for case in evidence.cases)
     summary = ", ".join(f"{count} {words(verdict)}" for verdict, count in sorted(counts.items()))
-    yield Paragraph(f"{len(evidence.cases)} cases: {summary}.")
+    listed = [case for case in evidence.cases if every or case.verdict != "correct" or case.timing is not None]
+    where = " `advisor report BUNDLE` lists each." if len(listed) < len(evidence.cases) else ""
+    yield Paragraph(f"{len(evidence.cases)} cases: {summary}.{where}")
     for device, caption in (("cuda", "On a GPU"), ("emulator", "In the emulator")):
-        cases = [case for case in evidence.cases if case.device == device]
+        cases = [case for case in listed if case.device == device]
         if cases:
             yield _cases_table(cases, caption)
     bad = [case for case in evidence.cases if case.verdict not in ("correct", "not_run")]

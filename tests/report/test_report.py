@@ -12,7 +12,7 @@ from rich.console import Console
 
 from advisor.records.evidence import Evidence, GateResult
 from advisor.records.plan import PTXAS, Finding, Plan, Rejected
-from advisor.report import blocks, reached, render_html, render_report, short_blocks
+from advisor.report import blocks, reached, render_html, render_report, short_blocks, validation_blocks
 from advisor.report.blocks import Table, cell_text
 from advisor.report.terminal import print_blocks
 
@@ -65,6 +65,18 @@ def test_a_case_that_failed_is_named_with_its_detail(plan: Plan, evidence: Evide
     text = render_report(plan, evidence)
     assert "2 cases: 1 correct, 1 timeout." in text
     assert "k_short on sm90_static_2x1x1, a GPU: timeout. no answer after 20 s" in text
+
+
+def test_validate_lists_the_cases_that_are_not_correct_and_the_report_all(plan: Plan, emulated: Evidence) -> None:
+    first, *rest = [each.model_copy(update={"verdict": "correct", "timing": None}) for each in emulated.cases]
+    bad = first.model_copy(update={"name": "the_bad_one", "verdict": "mismatch"})
+    good = emulated.model_copy(update={"cases": [first, *rest]})
+    tables = [each for each in validation_blocks(good) if isinstance(each, Table) and each.columns[0] == "case"]
+    assert tables == []
+    mixed = good.model_copy(update={"cases": [bad, first, *rest]})
+    (table,) = [each for each in validation_blocks(mixed) if isinstance(each, Table) and each.columns[0] == "case"]
+    assert [row[0] for row in table.rows] == ["the_bad_one"]
+    assert render_report(plan, good).count(f"| {first.name} | {first.kernel_id} |") >= 1
 
 
 def test_what_did_not_run_is_listed_as_not_verified(plan: Plan, evidence: Evidence) -> None:

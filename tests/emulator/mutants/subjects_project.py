@@ -107,7 +107,7 @@ def _blackwell() -> list[Subject]:
 
     return [
         subject(
-            "one tile, two pairs, C added", ragged_sum(120, 500, 328, "fp32"), tile=(64, 256), sms=4,
+            "one tile, two pairs, C added", ragged_sum(120, 498, 328, "fp32"), tile=(64, 256), sms=4,
             cluster=(2, 2, 1), mma_ctas=2,
         ),
         subject(
@@ -119,7 +119,11 @@ def _blackwell() -> list[Subject]:
             schedule="clc", cluster=(2, 2, 1), mma_ctas=2,
         ),
         subject(
-            "static, B multicast, C added", ragged_sum(640, 72, 200), tile=(64, 64), sms=2, schedule="static",
+            "single CTAs that claim, B multicast, C added", ragged_sum(420, 70, 136), tile=(64, 64), sms=2,
+            schedule="clc", cluster=(2, 1, 1),
+        ),
+        subject(
+            "static, B multicast, C added", ragged_sum(640, 70, 200), tile=(64, 64), sms=2, schedule="static",
             cluster=(2, 1, 1), grid_blocks=(2, 1, 1),
         ),
     ]  # fmt: skip

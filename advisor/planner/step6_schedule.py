@@ -115,12 +115,13 @@ def view(f: Facts) -> Step:
         )
     rejected = [_named(f, each) for each in rejections(f.axis("schedule"), chosen)]
     listed = {each.option for each in rejected} | {chosen}
-    if "clc" not in listed:
+    clc = top.profile.clc_round_trip_cycles > 0
+    if "clc" not in listed and not (clc and "schedule" in f.forced):  # where it is forced, the others were not asked
         rejected.append(
             Rejected(
                 option="clc",
                 reason=f"{top.profile.arch} has no Cluster Launch Control"
-                if top.profile.clc_round_trip_cycles == 0
+                if not clc
                 else f"the {top.family} family has no CLC kernel",
                 code="NO_CLC",
             )

@@ -1,9 +1,13 @@
-"""Step 7: how a cluster comes to its next tile; the protocol of a dynamic claim, used or not. Imports `context`."""
+"""Step 7: how a cluster comes to its next tile; the protocol of a dynamic claim, used or not.
+
+Imports `context` and `search`.
+"""
 
 from __future__ import annotations
 
 from advisor.machine.features import Feature, supports
 from advisor.planner.context import Facts, reason, table
+from advisor.planner.search import schedules_of
 from advisor.records.candidate import Schedule
 from advisor.records.plan import Decision, Reason, Step
 
@@ -72,7 +76,7 @@ def view(f: Facts) -> Step:
     }
     if counts:
         artifact["arrivals"] = table(["barrier", "slots", "arrivals", "arithmetic", "tx_bytes"], counts)
-    if schedule != "clc" and top.family == "sm100":
+    if schedule != "clc" and top.family == "sm100" and ("schedule" in f.forced or "clc" in schedules_of(top)):
         artifact["unused_clc_protocol"] = table(["step", "who", "what", "when"], CLC_ROWS)
     return Step(
         step=7,

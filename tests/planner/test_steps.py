@@ -205,6 +205,8 @@ def test_every_schedule_says_how_the_next_tile_is_found(plan_for, target, schedu
     assert len(clc.artifact["protocol"]["rows"]) == rows
     assert ("arrivals" in clc.artifact) == (schedule in ("clc", "ticket"))
     assert ("unused_clc_protocol" in clc.artifact) == (target == "b200" and schedule != "clc")
+    without = [each for each in step(plan, 6).decisions[0].rejected if each.code == "NO_CLC"]
+    assert len(without) == (target == "h200"), "a forced schedule says nothing of what the family has"
     if schedule == "clc":
         arrivals = {row[0]: row for row in clc.artifact["arrivals"]["rows"]}
         assert arrivals["clc_full"][4] == 16

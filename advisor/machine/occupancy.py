@@ -112,21 +112,25 @@ def max_active_clusters(profile: DeviceProfile, key: OccupancyLike) -> int:
     return clusters_that_fit(profile, fit, key.cluster_size)
 
 
+def counted_ctas(profile: DeviceProfile, ctas: int) -> int:
+    """Of `ctas` CTAs per SM, those that the cluster query and the formula count: more of them may be resident."""
+    return min(QUERY_CTAS_PER_SM, ctas) if profile.has_clusters else ctas
+
+
 def clusters_that_fit(profile: DeviceProfile, ctas: int, cluster_size: int) -> int:
     """The cluster formula for `ctas` CTAs per SM."""
     if not 0 < cluster_size <= profile.max_cluster_size:
         return 0
     if not profile.has_clusters:
         return profile.sms * ctas
-    return sum(_per_group(profile.sm_groups, min(QUERY_CTAS_PER_SM, ctas), cluster_size))
+    return sum(_per_group(profile.sm_groups, counted_ctas(profile, ctas), cluster_size))
 
 
 def clusters_by_group(profile: DeviceProfile, ctas: int, cluster_size: int) -> tuple[int, ...]:
     """Clusters that each SM group holds at once, in the order of `profile.sm_groups`; their sum is the formula."""
     if not 0 < cluster_size <= profile.max_cluster_size:
         return (0,) * len(profile.sm_groups)
-    capped = min(QUERY_CTAS_PER_SM, ctas) if profile.has_clusters else ctas
-    return _per_group(profile.sm_groups, capped, cluster_size)
+    return _per_group(profile.sm_groups, counted_ctas(profile, ctas), cluster_size)
 
 
 def free_clusters(profile: DeviceProfile, ctas: int, cluster_size: int, busy_sms: int) -> int:

@@ -32,7 +32,7 @@ from advisor.planner import (
     step8_tail,
     step9_fallback,
 )
-from advisor.planner.context import Facts, cluster_words, fit_of, kernel_id, residency_rows, show
+from advisor.planner.context import Facts, cluster_words, fit_of, kernel_id, residency_rows, show, sms_under
 from advisor.planner.search import Rung, choose, rejected_counts, rung_at
 from advisor.records.candidate import Family
 from advisor.records.plan import (
@@ -320,7 +320,7 @@ def _require_fallback(
 def _choice(f: Facts, rung: Rung) -> Choice:
     c, timing, r = rung.candidate, rung.timing, rung.resources
     fit = max(1, fit_of(rung))
-    used = min(rung.profile.sms, -(-timing.resident * c.cluster_size // fit))
+    used = sms_under(rung, timing.resident, c.cluster_size)
     clusters = min(timing.tiles, timing.planned)
     workers = max(
         1,
@@ -404,7 +404,7 @@ def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, find
     size = c.cluster_size
     rows = {row[0]: row for row in residency_rows(top)}
     if size > 1:
-        used = min(top.profile.sms, -(-timing.resident * size // max(1, fit_of(top))))
+        used = sms_under(top, timing.resident, size)
         idle = top.profile.sms - used
         two = rows[2]
         findings.append(
@@ -433,7 +433,7 @@ def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, find
         )
     if c.nonportable:
         eight = rows[8]
-        used = min(top.profile.sms, -(-timing.resident * size // max(1, fit_of(top))))
+        used = sms_under(top, timing.resident, size)
         findings.append(
             Finding(
                 code="NONPORTABLE_ATTR",

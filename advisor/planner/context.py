@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from advisor.kinds.workload import OwnView, Workload
-from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm
+from advisor.machine.occupancy import clusters_that_fit, counted_ctas, ctas_per_sm
 from advisor.machine.profile import DeviceProfile, EvidenceKind
 from advisor.planner.search import MIX_GAIN, TIE, Option, Rung, options
 from advisor.records.candidate import Candidate
@@ -69,12 +69,18 @@ def fit_of(rung: Rung) -> int:
     return min(fit, rung.profile.tmem_columns // r.tmem_columns) if r.tmem_columns else fit
 
 
+def sms_under(rung: Rung, clusters: int, size: int) -> int:
+    """SMs that this many clusters take, as the formula and the query fill an SM."""
+    held = max(1, counted_ctas(rung.profile, fit_of(rung)))
+    return min(rung.profile.sms, -(-clusters * size // held))
+
+
 def residency_rows(rung: Rung) -> list[tuple[int, int, int, int, bool]]:
     """(size, max active clusters, SMs used, SMs idle, non-portable) of every cluster size at the kernel's footprint."""
     fit, rows = fit_of(rung), []
     for size in CLUSTER_SIZES:
         count = clusters_that_fit(rung.profile, fit, size)
-        used = min(rung.profile.sms, -(-count * size // max(1, fit)))
+        used = sms_under(rung, count, size)
         rows.append((size, count, used, rung.profile.sms - used, size > rung.profile.max_portable_cluster_size))
     return rows
 

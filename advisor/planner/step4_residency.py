@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.machine.occupancy import clusters_that_fit
+from advisor.machine.occupancy import clusters_that_fit, counted_ctas
 from advisor.machine.profile import EvidenceKind
-from advisor.planner.context import Facts, reason, residency_rows, show, table
+from advisor.planner.context import Facts, reason, residency_rows, show, sms_under, table
 from advisor.planner.search import MIX_GAIN, Option
 from advisor.records.plan import Decision, Rejected, Step
 
@@ -13,7 +13,8 @@ def view(f: Facts) -> Step:
     top, c, r = f.top, f.top.candidate, f.top.resources
     source: EvidenceKind = "queried" if top.search.queried(top.row) else "derived"
     fit = max(1, f.ctas_per_sm)
-    used = min(top.profile.sms, -(-top.timing.resident * c.cluster_size // fit))
+    counted = counted_ctas(top.profile, fit)
+    used = sms_under(top, top.timing.resident, c.cluster_size)
     idle = top.profile.sms - used
     # The pick's own row carries the answer that the plan stands on, the other sizes the formula's.
     rows = [
@@ -34,6 +35,7 @@ def view(f: Facts) -> Step:
         reason(
             f"{r.threads} threads of {r.registers} registers and {r.dynamic_smem_bytes + r.static_smem_bytes} "
             f"bytes of shared memory: {fit} CTA{'s' if fit > 1 else ''} per SM"
+            + (f", of which the cluster query counts {counted}" if counted < fit else "")
             + (
                 f"; {r.tmem_columns} of {top.profile.tmem_columns} tensor memory columns, which the occupancy API "
                 "does not count"
@@ -119,8 +121,8 @@ def _preferred(f: Facts, idle: int) -> str:
 
 def _held(f: Facts) -> int:
     """SMs under the preferred clusters of the choice, if all that fit run as such."""
-    size, fit = f.top.candidate.unit_size, max(1, f.ctas_per_sm)
-    return min(f.top.profile.sms, -(-clusters_that_fit(f.top.profile, fit, size) * size // fit))
+    size = f.top.candidate.unit_size
+    return sms_under(f.top, clusters_that_fit(f.top.profile, f.ctas_per_sm, size), size)
 
 
 def _best_mix(f: Facts) -> Option | None:

@@ -202,3 +202,16 @@ def test_padding_is_no_part_of_the_reference() -> None:
     wanted = numerics.reference(p, padded, numerics.inputs(p, padded))["Y"].reshape(3, 24)
     assert np.isnan(wanted[:, 10:]).all()
     assert not np.isnan(wanted[:, :10]).any()
+
+
+@pytest.mark.parametrize("target", [H200, B200])
+def test_no_sm_is_called_idle_where_more_ctas_fit_than_the_query_counts(target: DeviceProfile) -> None:
+    made = planned(problem("softmax", 8192, 40), target)
+    assert made.choice is not None
+    residency = made.choice.residency
+    assert residency.derived["ctas_per_sm"] > 8
+    assert made.choice.cluster == (1, 1, 1)
+    assert residency.max_active_clusters == 8 * target.sms
+    assert (residency.sms_used, residency.sms_idle) == (target.sms, 0)
+    step = next(each for each in made.steps if each.name == "residency")
+    assert any("of which the cluster query counts 8" in each.text for each in step.decisions[0].because)

@@ -52,10 +52,13 @@ class RegisterPool:
     def change(self, group: Group, block: Block, instruction: Instruction) -> bool:
         """True where the warps go on; those for which the pool has too little are parked."""
         machine, site = self.machine, block.end
-        for qualifier in instruction.qualifiers:
+        qualifiers = instruction.qualifiers
+        for qualifier in qualifiers:
             if qualifier not in ("inc", "dec", "sync", "aligned", "u32"):
                 machine.refuse(instruction, f".{qualifier} is not known with setmaxnreg")
-        (operand,) = instruction.operands
+        if ("inc" in qualifiers) == ("dec" in qualifiers) or "sync" not in qualifiers or "aligned" not in qualifiers:
+            machine.refuse(instruction, "setmaxnreg is .inc or .dec, .sync.aligned.u32")
+        operand = instruction.operands[0] if len(instruction.operands) == 1 else None
         if not isinstance(operand, Immediate):
             machine.refuse(instruction, "the number of registers is a constant")
         wanted, up = operand.value, instruction.has("inc")

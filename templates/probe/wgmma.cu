@@ -11,8 +11,8 @@ extern __shared__ __align__(1024) unsigned char dynamic_smem[];
 // kMask keeps sign and mantissa of random bits, kBase sets the exponent: values of size 0.5 to 1.
 template <typename T, u32 kMask, u32 kBase>
 __device__ __forceinline__ void multiply(u32 repeats, u64* cycles, float* sink) {
-    using OperandA = Operand<T, 128, true, 1>;
-    using OperandB = Operand<T, 256, true, 1>;
+    using OperandA = Operand<T, 128, true, 1, false>;
+    using OperandB = Operand<T, 256, true, 1, false>;
     using Mma = ptx::wgmma_mma_async<256, T, T>;
     u32* words = reinterpret_cast<u32*>(dynamic_smem);
     u32 random = threadIdx.x * 2654435761u + blockIdx.x;

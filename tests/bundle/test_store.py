@@ -301,12 +301,14 @@ def test_ctrl_c_waits_until_the_folder_is_whole_and_nothing_is_beside_it(
 
     monkeypatch.setattr(store, moment, struck)
     before = signal.signal(signal.SIGTERM, terminate)
+    interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     try:
         with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else Terminated):
             write_bundle(folder, other_rendered)
         assert signal.getsignal(signal.SIGTERM) is terminate
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupted)
     assert read_bundle(folder).files == other_rendered.files
     assert [each.name for each in tmp_path.iterdir()] == ["sample"]
 

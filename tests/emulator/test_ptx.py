@@ -88,6 +88,30 @@ def test_what_is_not_ptx_is_refused_with_its_line(text, says):
     assert caught.value.where is not None
 
 
+@pytest.mark.parametrize(
+    ("instruction", "says"),
+    [
+        ("bar.sync;", "takes 1 to 2 operands, not 0"),
+        ("bra;", "takes 1 operands, not 0"),
+        ("st.shared.b32 [%d1];", "takes 2 operands, not 1"),
+        ("cp.async.wait_group;", "takes 1 operands, not 0"),
+        ("mbarrier.init.shared.b64 [%d1];", "takes 2 operands, not 1"),
+        ("clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [%d1];", "takes 2 operands, not 1"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.b32 [%d1];", "takes 2 operands, not 1"),
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.multicast::cluster.b64 [%d1];", "takes 2 operands, not 1"),
+        ("atom.global.cas.b32 %r1, [%d1], %r2;", "takes 4 operands, not 3"),
+        ("fence.proxy.async %r1;", "takes 0 operands, not 1"),
+        ("griddepcontrol.wait %r1;", "takes 0 operands, not 1"),
+        ("barrier.cluster.arrive %r1;", "takes 0 operands, not 1"),
+    ],
+)
+def test_an_instruction_without_its_operands_is_refused(instruction, says):
+    with pytest.raises(InputError, match=says) as caught:
+        entry(instruction)
+    assert caught.value.code == "EMU_PTX_SYNTAX"
+    assert caught.value.numbers["line"] == 5
+
+
 def test_a_jump_to_nowhere_is_refused():
     with pytest.raises(InputError, match="not a label"):
         graph_of("bra NOWHERE;")

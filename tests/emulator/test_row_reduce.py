@@ -13,8 +13,9 @@ from advisor.emulator import KernelFault
 from advisor.emulator.policy import POLICIES
 from advisor.kinds.row_reduce import numerics
 from tests.emulator.rows import RowKernel, candidate, own_case, problem
+from tests.kinds import torch_rows
 
-OPS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max")
+OPS = torch_rows.OPS
 ELEMENTWISE = OPS[:4]
 
 
@@ -62,57 +63,29 @@ def test_every_form_is_right_at_its_boundaries(form: str, op: str) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_infinities_and_nan_come_out_as_torch_has_them(op: str) -> None:
-    torch = pytest.importorskip("torch")
-    rows = np.random.default_rng(3).standard_normal((7, 300)).astype(np.float32)
-    rows[0, 5] = np.inf
-    rows[1, 290] = np.nan
-    rows[2] = -np.inf
-    rows[3, 100:] = -np.inf
-    rows[4] = 0.0
-    rows[5] = 1.5
+    rows = torch_rows.special_rows()
     p = problem(op, *rows.shape, dtype="fp32")
     got = RowKernel(p, candidate(cluster=2, schedule="static", slots=4)).of(rows)
-    x = torch.from_numpy(rows)
-    wanted = (
-        {
-            "softmax": lambda: torch.softmax(x, -1),
-            "log_softmax": lambda: torch.log_softmax(x, -1),
-            "layernorm": lambda: torch.nn.functional.layer_norm(x, (300,), eps=p.eps),
-            "rmsnorm": lambda: torch.nn.functional.rms_norm(x, (300,), eps=p.eps),
-            "logsumexp": lambda: torch.logsumexp(x, -1),
-            "sum": lambda: x.sum(-1),
-            "max": lambda: x.amax(-1),
-        }[op]()
-        .double()
-        .numpy()
-    )
+    wanted = torch_rows.recorded()[f"special.{op}"].astype(np.float64)
     assert np.array_equal(np.isnan(got), np.isnan(wanted))
-    assert np.array_equal(np.isinf(got), np.isinf(wanted))
+    infinite = np.isinf(wanted)
+    assert np.array_equal(got[infinite], wanted[infinite])  # the sign too
     finite = np.isfinite(wanted)
     assert np.allclose(got[finite], wanted[finite], rtol=2e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_float32_results_err_no_more_than_torch(op: str) -> None:
-    torch = pytest.importorskip("torch")
-    rows = np.random.default_rng(5).standard_normal((32, 1000)).astype(np.float32)
+    rows = torch_rows.normal_rows()
     p = problem(op, *rows.shape, dtype="fp32")
+    case = own_case(p)
+    inputs = numerics.inputs(p, case)
+    inputs["X"] = rows.reshape(inputs["X"].shape)
+    exact = numerics.reference(p, case, inputs)["Y"].reshape(rows.shape if p.elementwise else -1)
     got = RowKernel(p, candidate(cluster=2, schedule="static", vectors=4, slots=6, batch=2)).of(rows)
-    functional = torch.nn.functional
-    operation = {
-        "softmax": lambda x: torch.softmax(x, -1),
-        "log_softmax": lambda x: torch.log_softmax(x, -1),
-        "layernorm": lambda x: functional.layer_norm(x, (1000,), eps=p.eps),
-        "rmsnorm": lambda x: functional.rms_norm(x, (1000,), eps=p.eps),
-        "logsumexp": lambda x: torch.logsumexp(x, -1),
-        "sum": lambda x: x.sum(-1),
-        "max": lambda x: x.amax(-1),
-    }[op]
-    x = torch.from_numpy(rows)
-    exact = operation(x.double()).numpy()
-    theirs = operation(x).double().numpy()
-    ours_rms, theirs_rms = (float(np.sqrt(np.mean((each - exact) ** 2))) for each in (got, theirs))
-    assert ours_rms <= (1.02 if p.elementwise else 1.2) * theirs_rms  # of 32 numbers the mean still scatters
+    error = float(np.sqrt(np.mean((got - exact) ** 2)))
+    theirs = float(torch_rows.recorded()[f"error.{op}"])
+    assert error <= (1.02 if p.elementwise else 1.2) * theirs  # of 32 numbers the mean still scatters
 
 
 @pytest.mark.parametrize("op", ["sum", "logsumexp"])

@@ -14,6 +14,7 @@ from advisor.machine.profile import DeviceProfile
 from advisor.planner import plan
 from advisor.problem import RowReduceProblem
 from advisor.records.plan import Plan
+from tests.kinds import torch_rows
 
 H200 = load_profile("h200")
 B200 = load_profile("b200")
@@ -172,27 +173,23 @@ def test_the_cost_is_no_less_than_the_bytes_over_the_bandwidth() -> None:
         )
 
 
-@pytest.mark.parametrize("op", ["softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max"])
+@pytest.mark.parametrize("op", torch_rows.OPS)
 def test_the_reference_is_torchs_and_the_bound_notices_a_wrong_element(op: str) -> None:
-    torch = pytest.importorskip("torch")
-    p = problem(op, 6, 500, row_stride=512, dtype="fp32")
+    p = torch_rows.reference_problem(op)
     case = numerics.own_case(p)
     inputs = numerics.inputs(p, case)
-    x = torch.from_numpy(inputs["X"].reshape(6, 512)[:, :500].astype(np.float64))
-    functional = torch.nn.functional
-    wanted = {
-        "softmax": lambda: torch.softmax(x, -1),
-        "log_softmax": lambda: torch.log_softmax(x, -1),
-        "layernorm": lambda: functional.layer_norm(x, (500,), eps=p.eps),
-        "rmsnorm": lambda: functional.rms_norm(x, (500,), eps=p.eps),
-        "logsumexp": lambda: torch.logsumexp(x, -1),
-        "sum": lambda: x.sum(-1),
-        "max": lambda: x.amax(-1),
-    }[op]().numpy()
+    wanted = torch_rows.recorded()[f"reference.{op}"]
     reference, bound = (each(p, case, inputs)["Y"] for each in (numerics.reference, numerics.bound))
     assert np.allclose(reference.reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-9)
     assert (bound >= 0).all()
     assert (bound < 1e-3 * (np.abs(reference) + 1)).all()
+
+
+def test_what_is_recorded_of_torch_is_what_torch_gives() -> None:
+    torch = pytest.importorskip("torch")
+    recorded = torch_rows.recorded()
+    for name, found in torch_rows.of_torch(torch).items():
+        assert np.allclose(found, recorded[name], rtol=0.1 if name.startswith("error") else 1e-6, equal_nan=True), name
 
 
 def test_padding_is_no_part_of_the_reference() -> None:

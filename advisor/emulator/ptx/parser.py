@@ -28,6 +28,7 @@ from advisor.emulator.ptx.ir import (
     Variable,
     Vector,
 )
+from advisor.emulator.ptx.operands import operand_count
 from advisor.errors import InputError, Where
 
 _TOKEN = re.compile(
@@ -496,6 +497,10 @@ class _Parser:
             while self.accept(","):
                 operands.append(self.operand())
             self.take(";")
+        count = operand_count(opcode, qualifiers)
+        if count is not None and not count[0] <= len(operands) <= count[1]:
+            wanted = f"{count[0]}" if count[0] == count[1] else f"{count[0]} to {count[1]}"
+            raise _syntax(self.name, line, f"{word} takes {wanted} operands, not {len(operands)}")
         self.body.instructions.append(
             Instruction(opcode, tuple(qualifiers), tuple(operands), line, guard, negated, self.place)
         )

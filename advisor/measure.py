@@ -19,7 +19,7 @@ from advisor import __version__
 from advisor.bench import contest as contests
 from advisor.bench.contest import PICK, Contest, Rival
 from advisor.bench.results import BenchRun, Method, read_results, write_results
-from advisor.bench.run import BACKEND, Children, Prepared, greet, measure_all
+from advisor.bench.run import BACKEND, Children, Prepared, greet, measure_each
 from advisor.bench.store import Store, default_path
 from advisor.bench.suite import BASELINES, Baseline, Item, Suite, load_suite
 from advisor.bench.tune import Tuned, tune
@@ -102,7 +102,8 @@ def bench_suite(
 ) -> BenchRun:
     """Times the planner's pick of every problem of a suite against the library and, in a sweep, against its rivals.
 
-    Needs a GPU. Raises DeviceError, InputError, ProblemError, OutputError, ToolError."""
+    What was measured so far lies in `<output>.partial` until the last problem is done, and stays there where the run is
+    cut short. Needs a GPU. Raises DeviceError, InputError, ProblemError, OutputError, ToolError."""
     options.check()
     suite = load_suite(path)
     items = {each.name: each for each in suite.items if fnmatch.fnmatch(each.name, options.only)}
@@ -113,6 +114,7 @@ def bench_suite(
             fix=f"it has {', '.join(each.name for each in suite.items[:3])}, ...",
         )
     choice = _gpu_of(device)
+    partial = None if output is None else output.with_name(f"{output.name}.partial")
     with (
         at_hand(choice) as (gpu, _),
         tempfile.TemporaryDirectory(prefix="advisor-bench-") as folder,
@@ -122,14 +124,19 @@ def bench_suite(
         compare = suite.compare if options.compare is None else options.compare
         prepare = _preparer(gpu, options, compare, Path(folder), build)
         greeting = greet(children)
-        results = measure_all(
+        run = _run(suite, options, greeting, [])
+        for result in measure_each(
             list(items),
             lambda name: prepare(items[name]),
             children,
             lambda name, done, total: progress(Advanced("bench", name, done, total)),
-        )
-        run = _run(suite, options, greeting, results)
+        ):
+            run = _run(suite, options, greeting, [*run.problems, result])
+            if partial is not None:
+                write_text(partial, write_results(run))
     _keep(run, output, store, progress)
+    if partial is not None:
+        partial.unlink(missing_ok=True)
     return run
 
 

@@ -6,7 +6,7 @@ problem is measured again without it in a fresh child.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -68,14 +68,13 @@ def greet(children: Children) -> Greeting:
     return greeting
 
 
-def measure_all(
+def measure_each(
     names: Sequence[str],
     prepare: Callable[[str], Prepared],
     children: Children,
     progress: Progress,
-) -> list[ProblemResult]:
+) -> Iterator[ProblemResult]:
     """Every problem in turn. The next one is planned, rendered and built while the device works on this one."""
-    results: list[ProblemResult] = []
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare") as pool:
         ahead: Future[Prepared] | None = pool.submit(prepare, names[0]) if names else None
         for number, name in enumerate(names):
@@ -83,8 +82,7 @@ def measure_all(
             prepared = ahead.result()
             ahead = pool.submit(prepare, names[number + 1]) if number + 1 < len(names) else None
             progress(name, number + 1, len(names))
-            results.append(measure(prepared, children))
-    return results
+            yield measure(prepared, children)
 
 
 def measure(prepared: Prepared, children: Children) -> ProblemResult:

@@ -29,7 +29,13 @@ def bench(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write every sample there, as JSON.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write every sample there, as JSON; FILE.partial until the last problem.",
+        ),
     ] = None,
     store: Store = None,
     as_json: Json = False,

@@ -11,7 +11,7 @@ from advisor.bench.store import Store
 from advisor.bench.summary import line, totals
 from advisor.errors import DeviceError, InputError
 from advisor.measure import BenchOptions, bench_suite, checked_baselines, rewrite_tables, sweep_of, tune_file
-from advisor.workflow import Noted, plan_file
+from advisor.workflow import Advanced, Event, Noted, plan_file
 from tests.bench.conftest import FakeDevice, backend, build
 
 PROBLEM = "kind: gemm\nname: big\nm: 4096\nn: 4096\nk: 4096\ndtype: bf16\n"
@@ -44,6 +44,22 @@ def test_a_suite_gives_every_contestant_of_every_problem(gpu: FakeDevice, suite:
     assert read_results(out).chip == run.chip
     assert run.command == "advisor bench two --rounds 10"
     assert set(totals([line(each) for each in run.problems])) == {"library", "copy", "twin"}
+
+
+def test_a_suite_that_is_cut_short_leaves_what_it_has(gpu: FakeDevice, suite: Path, tmp_path: Path) -> None:
+    def cut(event: Event) -> None:
+        if isinstance(event, Advanced) and event.done == 2:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "out.json"
+    with pytest.raises(KeyboardInterrupt):
+        bench_suite(suite, output=out, build=build, backend=backend("Noisy"), progress=cut)
+    assert not out.exists()
+    left = read_results(tmp_path / "out.json.partial")
+    assert [each.name for each in left.problems] == ["m4096_n4096_k4096"]
+    bench_suite(suite, output=out, build=build, backend=backend("Noisy"))
+    assert len(read_results(out).problems) == 2
+    assert not (tmp_path / "out.json.partial").exists()
 
 
 def test_a_sweep_sends_varied_rivals_and_finds_the_regret(gpu: FakeDevice, suite: Path) -> None:

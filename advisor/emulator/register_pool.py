@@ -58,7 +58,7 @@ class RegisterPool:
                 machine.refuse(instruction, f".{qualifier} is not known with setmaxnreg")
         if ("inc" in qualifiers) == ("dec" in qualifiers) or "sync" not in qualifiers or "aligned" not in qualifiers:
             machine.refuse(instruction, "setmaxnreg is .inc or .dec, .sync.aligned.u32")
-        operand = instruction.operands[0] if len(instruction.operands) == 1 else None
+        (operand,) = instruction.operands
         if not isinstance(operand, Immediate):
             machine.refuse(instruction, "the number of registers is a constant")
         wanted, up = operand.value, instruction.has("inc")

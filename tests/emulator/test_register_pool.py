@@ -92,7 +92,7 @@ def test_a_part_of_a_warp_is_no_warp() -> None:
 @pytest.mark.parametrize(
     "form",
     ["set.sync.aligned.u32 40", "sync.aligned.u32 40", "inc.dec.sync.aligned.u32 40", "dec.u32 40",
-     "dec.sync.aligned.u32", "dec.sync.aligned.u32 40, 48", "dec.sync.aligned.u32 %r0"],
+     "dec.sync.aligned.u32 %r0"],
 )  # fmt: skip
 def test_another_form_is_refused(form: str) -> None:
     with pytest.raises(RefusedError) as caught:

@@ -13,6 +13,7 @@ ones: measured on an H200.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 
 from advisor.kinds.gemm import launches, tma
 from advisor.kinds.gemm.launches import (
@@ -153,6 +154,7 @@ def chunk_columns(c: Candidate) -> int:
     return columns_of_a_chunk(c.tile[0], c.tile[1], c.cluster[2])
 
 
+@cache  # asked for every candidate of the space, which has few tiles
 def columns_of_a_chunk(tile_m: int, tile_n: int, slices: int) -> int:
     """`chunk_columns` of a tile whose `slices` of K meet in a cluster (1: they do not)."""
     divisors = [each for each in range(8, MAX_CHUNK + 1, 8) if tile_n % each == 0]

@@ -445,13 +445,14 @@ def _deepest(
         return base, module.resources(p, base)
     low, high = stages
     fewest = module.resources(p, base)
-    per_stage = max(
-        1, module.resources(p, replace(base, stages=low + 1)).dynamic_smem_bytes - fewest.dynamic_smem_bytes
-    )
-    for depth in range(min(high, low + max(0, limit - fewest.dynamic_smem_bytes) // per_stage), low, -1):
-        deeper = replace(base, stages=depth)
+    if high > low:
+        deeper = replace(base, stages=high)
         taken = module.resources(p, deeper)
-        if taken.dynamic_smem_bytes <= limit:
+        if taken.dynamic_smem_bytes > limit:  # what a stage takes is the same for each
+            per_stage = (taken.dynamic_smem_bytes - fewest.dynamic_smem_bytes) // (high - low)
+            deeper = replace(base, stages=low + (limit - fewest.dynamic_smem_bytes) // per_stage)
+            taken = module.resources(p, deeper)
+        if deeper.stages > low:
             return deeper, taken
     return base, fewest
 
@@ -597,9 +598,12 @@ def _index(reasons: list[Violation], found: Violation) -> int:
 
 def _ctas_per_sm(profile: DeviceProfile, threads: Ints, registers: Ints, smem: Ints, tmem: Ints) -> Ints:
     """CTAs that one SM holds: the occupancy formula, and tensor memory, which that formula does not know."""
-    rows, inverse = np.unique(np.stack([threads, registers, smem, tmem]), axis=1, return_inverse=True)
+    key = ((threads << 9 | registers) << 20 | smem) << 10 | tmem  # one number sorts ten times as fast as four
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     answers = []
-    for thread_count, register_count, smem_bytes, columns in rows.T.tolist():
+    for thread_count, register_count, smem_bytes, columns in zip(
+        *(each[first].tolist() for each in (threads, registers, smem, tmem)), strict=True
+    ):
         fit = ctas_per_sm(profile, thread_count, register_count, smem_bytes)
         answers.append(min(fit, profile.tmem_columns // columns) if columns and profile.tmem_columns else fit)
     return np.array(answers, dtype=np.int64)[inverse]

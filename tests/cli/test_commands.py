@@ -22,7 +22,7 @@ from advisor.machine import profile_names
 SUITES = Path(__file__).parents[2] / "benchmarks" / "suites"
 Advisor = Callable[..., Any]
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-NEEDS_GPU = {"probe", "bench", "tune"}
+NEEDS_GPU = {"accept", "probe", "bench", "tune"}
 NEEDS_RESULTS = {"tables"}
 
 

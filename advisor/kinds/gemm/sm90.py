@@ -157,7 +157,7 @@ def chunk_columns(c: Candidate) -> int:
 @cache  # asked for every candidate of the space, which has few tiles
 def columns_of_a_chunk(tile_m: int, tile_n: int, slices: int) -> int:
     """`chunk_columns` of a tile whose `slices` of K meet in a cluster (1: they do not)."""
-    divisors = [each for each in range(8, MAX_CHUNK + 1, 8) if tile_n % each == 0]
+    divisors = [each for each in range(8, MAX_CHUNK + 1, 8) if tile_n % each == 0] or [8]  # a width that is refused
     usual = [each for each in divisors if each <= USUAL_CHUNK]
     if slices > 1:
         return max((each for each in usual if _chunks(tile_m, tile_n, each) >= slices), default=divisors[0])

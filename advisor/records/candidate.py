@@ -6,6 +6,7 @@ Coordinates are those of the MMA: with `swap_ab`, MMA M runs along the problem's
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ class Raster:
     group: int = 8  # height of a band, in cluster tiles
 
 
-class Work:
+class Work(ABC):
     """The part of a candidate that only its kind understands, and what other rooms ask of any kind's."""
 
     __slots__ = ()
@@ -50,9 +51,9 @@ class Work:
         """(M, N) elements of one unit of work: its CTAs lie side by side along both."""
         return c.tile[0] * c.unit[0], c.tile[1] * c.unit[1]
 
+    @abstractmethod
     def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
         """Candidates that have it in common add in the same order: they give the same bits."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

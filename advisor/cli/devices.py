@@ -11,7 +11,7 @@ from advisor.cli.bundles import print_plan
 from advisor.cli.frame import command
 from advisor.cli.options import Json, ProblemFile, Quiet, Target
 from advisor.cli.printing import Progress, print_blocks, print_document, say, write
-from advisor.errors import EXIT_DONE
+from advisor.errors import EXIT_DONE, InputError
 
 if TYPE_CHECKING:
     from advisor import workflow
@@ -148,7 +148,8 @@ def emulate(
         typer.Option(
             "--predecessor-writes",
             metavar="NAMES",
-            help="Buffers (A,B,... or all) that the kernel before this one writes until griddepcontrol.wait.",
+            help="Buffers (A,B,..., all or none) that the kernel before this one writes until griddepcontrol.wait. "
+            "Default: those of the launch file.",
         ),
     ] = None,
     mma: Annotated[
@@ -195,8 +196,17 @@ def emulate(
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Names between commas."""
-    return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
+    """Names between commas; `none` for none. Nothing at all would undo what the launch file says, unsaid."""
+    if text is None:
+        return None
+    names = [each.strip() for each in text.split(",") if each.strip()]
+    if not names:
+        raise InputError(
+            "EMU_BUFFER",
+            "--predecessor-writes names no buffer",
+            fix="name some, all or none; leave it out for what the launch file says",
+        )
+    return [] if names == ["none"] else names
 
 
 def _emulated_document(emulated: workflow.Emulated) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from advisor.emulator.program import Program
 from advisor.errors import InputError, Where
+from advisor.records.base import converted
 from advisor.records.launch import (
     BytesParam,
     ElementMapParam,
@@ -94,7 +95,7 @@ def _claims(path: Path, index: int, param: Any) -> dict[str, int]:
     """Takes `size` and `offset` out of a parameter."""
     claims = {key: param.pop(key) for key in ("size", "offset") if key in param} if isinstance(param, dict) else {}
     for key, value in claims.items():
-        if not isinstance(value, int):
+        if type(value) is not int:  # true is one of Python's
             _refuse(path, f"{value!r} is no whole number", f"params.{index}.{key}")
     return claims
 
@@ -103,14 +104,20 @@ def _validate(path: Path, document: dict[str, Any]) -> tuple[ResolvedLaunch, tup
     ignored: list[str] = []
     while True:
         try:
-            return ResolvedLaunch.model_validate(document), tuple(ignored)
+            launch = ResolvedLaunch.model_validate(document)
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            unknown = [each for each in found if each["type"] == "extra_forbidden"]
+            errors = error.errors(include_url=False)
+            unknown = [each for each in errors if each["type"] == "extra_forbidden"]
             if not unknown:
-                first = found[0]
+                first = errors[0]
                 _refuse(path, first["msg"], ".".join(map(str, first["loc"])))
             ignored += [_remove(document, each["loc"]) for each in unknown]
+        else:
+            found = converted(document, launch.model_dump())
+            if found is not None:
+                place, value, meant = found
+                _refuse(path, f"{json.dumps(value)} is not {meant}", place)
+            return launch, tuple(ignored)
 
 
 def _remove(document: Any, loc: tuple[int | str, ...]) -> str:

@@ -15,6 +15,25 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def converted(given: Any, taken: Any, place: str = "") -> tuple[str, object, str] | None:
+    """The first value of a document that a record holds as another type: its place, the value, and what belongs there.
+
+    pydantic reads `true` as 1, `"4"` as 4 and 4.0 as 4. A file that a person writes is refused where it means that by
+    mistake. `taken` is the record as `model_dump` gives it; a whole number for a float is no conversion.
+    """
+    if isinstance(given, dict) and isinstance(taken, dict):
+        pairs = [(f"{place}.{key}".lstrip("."), value, taken[key]) for key, value in given.items() if key in taken]
+    elif isinstance(given, (list, tuple)) and isinstance(taken, (list, tuple)):
+        pairs = [(f"{place}.{index}", *pair) for index, pair in enumerate(zip(given, taken, strict=True))]
+    else:
+        same = type(given) is type(taken) or (type(given), type(taken)) == (int, float)
+        return None if same else (place, given, _MEANT.get(type(taken), type(taken).__name__))
+    return next(filter(None, (converted(value, held, where) for where, value, held in pairs)), None)
+
+
+_MEANT: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
 def round_six(value: Any) -> Any:
     """`value` with every float rounded to six significant digits, at any depth; a whole float stays a float."""
     if isinstance(value, float):

@@ -118,7 +118,18 @@ def test_a_kernel_that_does_not_wait_for_the_one_before_it(advisor: Advisor, nam
     result = advisor("emulate", PTX, "--launch", LAUNCH, "--predecessor-writes", names)
     assert result.status == EXIT_NO
     assert "[EMU_GRID_WAIT]" in result.stdout
-    assert advisor("emulate", PTX, "--launch", LAUNCH, "--predecessor-writes", "").status == EXIT_DONE
+
+
+def test_only_the_word_none_undoes_the_kernel_before_it_of_a_launch_file(
+    advisor: Advisor, launch: Callable[..., str]
+) -> None:
+    command = ("emulate", PTX, "--launch", launch(lambda d: d.update(predecessor_writes=["x"])))
+    assert advisor(*command).status == EXIT_NO
+    assert advisor(*command, "--predecessor-writes", "none").status == EXIT_DONE
+    for nothing in ("", " , "):
+        refused = advisor(*command, "--predecessor-writes", nothing)
+        assert refused.status == EXIT_INPUT
+        assert "name some, all or none; leave it out for what the launch file says" in refused.stderr
 
 
 def test_a_kernel_before_it_that_writes_what_is_not_there(advisor: Advisor) -> None:
@@ -269,6 +280,33 @@ def put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
         document[path[-1]] = value
 
     return change
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("params", 3, "value"), True, "params.3.value: true is not a whole number"),
+        (("params", 2, "value"), True, "params.2.value: true is not a whole number"),
+        (("params", 3, "size"), True, "True is no whole number"),
+        (("params", 0, "offset_bytes"), False, "params.0.offset_bytes: false is not a whole number"),
+        (("grid_blocks", 0), True, "grid_blocks.0: true is not a whole number"),
+        (("grid_blocks", 0), "4", 'grid_blocks.0: "4" is not a whole number'),
+        (("block", 0), 256.0, "block.0: 256.0 is not a whole number"),
+        (("dynamic_smem_bytes",), False, "false is not a whole number"),
+        (("buffers", "x", "shape", 0), True, "buffers.x.shape.0: true is not a whole number"),
+        (("buffers", "x", "seed"), True, "buffers.x.seed: true is not a whole number"),
+        (("buffers", "x", "scale"), True, "buffers.x.scale: true is not a number"),
+        (("nonportable",), 1, "nonportable: 1 is not true or false"),
+        (("attributes",), {"preferred_cluster": [True, 1, 1]}, "attributes.preferred_cluster.0: true is not a whole"),
+    ],
+)
+def test_no_value_of_a_launch_file_is_converted(
+    advisor: Advisor, launch: Callable[..., str], place: tuple[str | int, ...], value: object, message: str
+) -> None:
+    result = advisor("emulate", PTX, "--launch", launch(put(*place, value=value)))
+    assert result.status == EXIT_INPUT
+    assert message in result.stderr
+    assert "[EMU_LAUNCH_FILE]" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,9 @@ class Workload(Protocol):
     def empty(self) -> str | None:
         """Why there is nothing to launch, or None."""
 
+    def uses(self, number: str) -> bool:
+        """Whether a number of the profile, `field` or `field.key`, has a part in the kind's plans."""
+
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What the kind has to say before any search: operands no kernel of the target takes, padding to fix."""
 
@@ -172,7 +175,8 @@ class Workload(Protocol):
         tile_cost_cv, seed."""
 
     def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
-        """FLOPs and bytes of the launch for step 1: flops, dram_bytes, l2_bytes, smem_bytes, intensity and so on."""
+        """FLOPs and bytes of the launch for step 1, whole numbers as far as they are counts: flops, l2_read_bytes,
+        dram_bytes, dsmem_bytes and so on."""
 
     def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
         """The buffers whose addresses and strides must be multiples of 16 bytes for the kernel, in words."""

@@ -585,14 +585,14 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
     )
     text = (
         f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; "
-        f"{'measured' if top.evidence == 'measured' else 'predicted'} {top.time_us:.4g} us on {top.profile.title}, "
-        f"{top.timing.bound} bound"
+        f"{'measured' if top.evidence == 'measured' else 'predicted by the model:'} {top.time_us:.4g} us on "
+        f"{top.profile.title}, {top.timing.bound} bound"
     )
     lead = {
         "adjust": " The request was adjusted, see the findings.",
         "fallback": " This is a fallback, see the findings.",
     }.get(verdict, "")
-    return f"{text}. Evidence: planned.{lead}"
+    return f"{text}. Evidence of the kernel: planned.{lead}"
 
 
 def _no_launch(workload: Workload, about: Target, why: str) -> Plan:

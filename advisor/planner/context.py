@@ -159,7 +159,9 @@ def own_step(f: Facts, number: int, name: str, view: OwnView) -> Step:
 
 
 def mib(count: float) -> str:
-    return f"{count / 2**20:.4g} MiB"
+    """Four digits, or whole MiB where there are more."""
+    size = count / 2**20
+    return f"{size:,.0f} MiB" if size >= 10_000 else f"{size:.4g} MiB"
 
 
 def kernel_id(c: Candidate) -> str:
@@ -167,13 +169,13 @@ def kernel_id(c: Candidate) -> str:
     return c.kernel_id
 
 
-def machine_table(profile: DeviceProfile) -> dict[str, Any]:
-    """Every number of the profile that has a source, with the kind of evidence and the source's own words."""
+def machine_table(workload: Workload, profile: DeviceProfile) -> dict[str, Any]:
+    """The numbers of the profile that the kind uses, with the kind of evidence and the source's own words."""
     rows = []
     for name, source in sorted(profile.sources.items(), key=lambda each: (each[1].kind, each[0])):
         field, _, key = name.partition(".")
         value = getattr(profile, field, None)
         value = value.get(key) if key and isinstance(value, Mapping) else value
-        if value is not None:
+        if value is not None and workload.uses(name):
             rows.append([name, list(value) if isinstance(value, tuple) else value, source.kind, source.text])
     return table(["number", "value", "evidence", "source"], rows)

@@ -50,7 +50,7 @@ def view(f: Facts) -> Step:
                 ["design", "tile", "flops", "l2_read_bytes", "dram_bytes", "dsmem_bytes", "bound", "time_us"], rows
             ),
             "bounds_us": bounds,
-            "machine": machine_table(top.profile),
+            "machine": machine_table(f.workload, top.profile),
             "gain": (single.time_us / top.time_us - 1.0) if single is not None else None,
         },
     )

@@ -49,7 +49,7 @@ def _blocks(accepted: Acceptance) -> Iterator[Block]:
         if each.result != "not_run"
     )
     if kernels:
-        columns = ("kernel", "image", "kernel hash", "result", "launches", "us", "of the library")
+        columns = ("kernel", "image", "kernel hash", "result", "launches", "measured (us)", "of the library")
         yield Table(columns, kernels, f"What ran on {chip.name}")
     if accepted.residency:
         yield Table(

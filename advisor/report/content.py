@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor import errors
 from advisor.records.acceptance import Acceptance
-from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence
+from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence, Timing
 from advisor.records.plan import PTXAS, Choice, Decision, Plan, Step
 from advisor.report.accepted import accepted_blocks
 from advisor.report.blocks import (
@@ -51,13 +51,13 @@ GATE_WORDS: dict[Gate, str] = {
     "emulated": "emulated: the PTX ran on the CPU, right under every policy; it has not run on a GPU",
     "ran": "ran",
 }
-PLANNED = "Evidence: planned."  # how a conclusion ends that a plan alone can draw
+PLANNED = "Evidence of the kernel: planned."  # how a conclusion ends that a plan alone can draw
 
 
 def blocks(plan: Plan, evidence: Evidence | None = None, accepted: Sequence[Acceptance] = ()) -> list[Block]:
     """The whole report. What was `accepted` elsewhere is in the evidence already; here it is shown step by step."""
     return [
-        *_conclusion(plan, evidence),
+        *_conclusion(plan, evidence, accepted),
         *_evidence(plan, evidence),
         *(block for each in accepted for block in accepted_blocks(each)),
         *_artifacts(plan),
@@ -94,16 +94,19 @@ def validation_blocks(evidence: Evidence) -> list[Block]:
 # --- 1. conclusion ------------------------------------------------------------------------------------------------
 
 
-def _conclusion(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
+def _conclusion(plan: Plan, evidence: Evidence | None, accepted: Sequence[Acceptance] = ()) -> Iterator[Block]:
     yield Heading(title(plan), 1)
     yield Heading("1. Conclusion")
-    yield Paragraph(_conclusion_text(plan, evidence), strong=True)
+    yield Paragraph(_conclusion_text(plan, evidence, accepted), strong=True)
     rows: list[tuple[Cell, ...]] = [("verdict", VERDICTS[plan.verdict]), ("problem", _problem_text(plan))]
     source = "the GPU at hand" if plan.target.source == "device" else "a profile"
     asked = "" if plan.target.name == plan.target.profile else f"; asked for as {plan.target.name}"
     rows.append(("target", f"{plan.target.profile} ({plan.target.arch}), read from {source}{asked}"))
     if plan.choice is not None:
         rows += _choice_rows(plan.choice)
+        for chip, timing in _measured(plan.choice, evidence, accepted):
+            spread = f"{cell_text(timing.low_us)} to {cell_text(timing.high_us)}"
+            rows.append((f"measured on {chip}", f"{cell_text(timing.median_us)} us ({spread})"))
         rows.append(("evidence reached", _reached_text(plan.choice, evidence)))
     yield Table(("what", "value"), tuple(rows))
     serious = [each for each in plan.findings if each.severity != "info"]
@@ -120,11 +123,28 @@ def title(plan: Plan) -> str:
     return f"{plan.problem.get('name', 'problem')} on {plan.target.profile}"
 
 
-def _conclusion_text(plan: Plan, evidence: Evidence | None) -> str:
-    """The plan's conclusion. With evidence its last words are what the choice reached since."""
+def _conclusion_text(plan: Plan, evidence: Evidence | None, accepted: Sequence[Acceptance]) -> str:
+    """The plan's conclusion. With evidence its last words are what the choice reached since, and its measured time:
+    what was compiled or emulated has none."""
     if plan.choice is None or evidence is None:
         return plan.conclusion
-    return plan.conclusion.replace(PLANNED, f"Evidence: {_reached_text(plan.choice, evidence).partition(':')[0]}.")
+    found = _reached_text(plan.choice, evidence).partition(":")[0]
+    times = [f"{cell_text(each.median_us)} us on {chip}" for chip, each in _measured(plan.choice, evidence, accepted)]
+    measured = f"measured: {' and '.join(times)}" if times else "no time was measured"
+    return plan.conclusion.replace(PLANNED, f"Evidence of the kernel: {found}; {measured}.")
+
+
+def _measured(choice: Choice, evidence: Evidence | None, accepted: Sequence[Acceptance]) -> list[tuple[str, Timing]]:
+    """The times of the problem's own shape, each with the GPU that it was taken on."""
+    if evidence is None:
+        return []
+    cases = [each for each in evidence.cases if each.device == "cuda" and each.rung == choice.kernel_id]
+    found = [(evidence.chip.name, each.timing) for each in cases if evidence.chip is not None and each.timing]
+    names = (choice.kernel_id, f"{choice.kernel_id}_main")
+    for each in accepted:
+        kernels = [kernel for kernel in each.kernels if kernel.in_bundle and kernel.kernel_id in names]
+        found += [(each.chip.name, kernel.timing) for kernel in kernels if kernel.timing]
+    return found
 
 
 def _problem_text(plan: Plan) -> str:
@@ -168,7 +188,7 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
             f"{fit.sms_idle} SMs idle ({source})",
         ),
         (
-            "predicted",
+            "predicted by the model",
             f"{cell_text(p.time_us)} us ({cell_text(p.low_us)} to {cell_text(p.high_us)}), limited by {p.bound}",
         ),
     ]
@@ -265,6 +285,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
 }
 
 CAPABILITY = "compute_capability"  # a version, not a product
+LADDER = "ladder"  # the artifact of step 9: number, kernel, where it runs, when
 MACHINE = "machine"  # the artifact of step 1 that the report shows as evidence
 
 
@@ -494,7 +515,7 @@ def _cases_table(cases: list[CaseResult], caption: str) -> Table:
     timed = any(case.timing is not None for case in cases)
     columns = ("case", "kernel", "image", "verdict", "launches", "worst error / bound")
     rows = tuple(_case_row(case, timed) for case in cases)
-    return Table((*columns, "us", "of the library") if timed else columns, rows, caption)
+    return Table((*columns, "measured (us)", "of the library") if timed else columns, rows, caption)
 
 
 def _case_row(case: CaseResult, timed: bool) -> tuple[Cell, ...]:
@@ -530,8 +551,16 @@ def _risks(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
 def _ladder(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     if plan.choices:
         columns = ("rung", "kernel", "planned for", "predicted (us)", "evidence", "runs when")
-        rows = tuple(_rung_row(number, each, evidence) for number, each in enumerate(plan.choices, 1))
-        yield Table(columns, rows, "The ladder, one rung for each kernel family: the first whose condition holds runs")
+        numbers = _rung_numbers(plan)
+        rows = tuple(_rung_row(numbers.get(each.kernel_id), each, evidence) for each in plan.choices)
+        caption = "The best rung of each kernel family, under its number in the ladder of step 9"
+        yield Table(columns, rows, f"{caption}: the first whose condition holds runs")
+
+
+def _rung_numbers(plan: Plan) -> dict[str, int]:
+    """The number of each kernel in the ladder of step 9: the rungs that a bundle builds."""
+    ladders = [step.artifact[LADDER] for step in plan.steps if _is_table(step.artifact.get(LADDER))]
+    return {row[1]: row[0] for ladder in ladders for row in ladder["rows"]}
 
 
 def _findings(plan: Plan) -> Iterator[Block]:
@@ -541,7 +570,7 @@ def _findings(plan: Plan) -> Iterator[Block]:
         yield Paragraph("`advisor explain CODE` prints the page of a code.")
 
 
-def _rung_row(number: int, choice: Choice, evidence: Evidence | None) -> tuple[Cell, ...]:
+def _rung_row(number: int | None, choice: Choice, evidence: Evidence | None) -> tuple[Cell, ...]:
     gate = reached(choice.kernel_id, evidence)
     return (number, choice.kernel_id, choice.profile, choice.prediction.time_us, gate, choice.trigger)
 

@@ -324,7 +324,7 @@ def test_run_without_a_gpu_is_done_and_says_what_did_not_run(
     assert "NO_DRIVER" in result.stdout
     text = (workplace / "generated/tiny/report.validated.md").read_text()
     assert "| evidence reached | emulated: the PTX ran on the CPU" in text
-    assert "Evidence: emulated." in text
+    assert "Evidence of the kernel: emulated; no time was measured." in text
     assert "sm90_one_tile for sm_90a" in text
     assert ": not run, no NVIDIA driver" in text
     assert "- ptxas: what ships is its SASS, shown only by a run on the chip: sm90_one_tile" in text

@@ -6,9 +6,16 @@ import json
 import random
 import statistics
 import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pytest
 
+from advisor.kinds import workload
+from advisor.machine import DeviceProfile, load_profile
+from advisor.planner import plan, step1_necessity
+from advisor.problem.gemm import GemmProblem
+from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.base import canonical_json
 from advisor.records.plan import Plan
 
@@ -63,7 +70,7 @@ def test_the_same_problem_gives_the_same_plan(plan_for):
 def test_a_b200_plan_names_its_own_kernel_and_claims_no_run(plan_for):
     plan = plan_for("b200", m=8192, n=8192, k=8192)
     assert plan.conclusion.startswith("Use sm100_static_2x1x1:")
-    assert plan.conclusion.endswith("Evidence: planned.")
+    assert plan.conclusion.endswith("Evidence of the kernel: planned.")
     assert " ran" not in plan.conclusion
     assert any("only by a run on the chip" in each for each in plan.not_verified)
 
@@ -145,3 +152,80 @@ def test_planning_is_fast(plan_for):
         plan_for("b200", **document, dtype=dtype)
         spent.append(time.process_time() - begin)
     assert statistics.median(spent) <= 0.050, statistics.quantiles(spent, n=10)
+
+
+ROWS = {"kind": "row_reduce", "op": "rmsnorm", "rows": 8192, "cols": 8192, "dtype": "bf16"}
+
+
+class Watched(DeviceProfile):
+    """A profile that notes which of its numbers are read: `field`, or `field.key` of a table."""
+
+    read: ClassVar[set[str]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name in DeviceProfile.__dataclass_fields__ and name != "sources":
+            Watched.read.add(name)
+            if isinstance(value, Mapping):
+                return WatchedTable(name, value)
+        return value
+
+
+class WatchedTable(dict[str, float]):
+    def __init__(self, field: str, table: Mapping[str, float]) -> None:
+        super().__init__(table)
+        self.field = field
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Watched.read.add(f"{self.field}.{key}")
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        GemmProblem.model_validate({"kind": "gemm", "m": 4096, "n": 4096, "k": 4096}, strict=False),
+        GemmProblem.model_validate({"kind": "gemm", "m": 64, "n": 4096, "k": 4096, "dtype": "e4m3"}, strict=False),
+        RowReduceProblem.model_validate(ROWS, strict=False),
+        RowReduceProblem.model_validate({**ROWS, "op": "softmax", "rows": 256, "cols": 1 << 20}, strict=False),
+    ],
+    ids=["bf16", "e4m3", "rmsnorm", "softmax"],
+)
+def test_the_report_lists_the_numbers_of_the_profile_that_the_plan_reads(problem, monkeypatch):
+    """No rate of a tensor core stands in the plan of a row reduction, and none of another type in that of a GEMM."""
+    shipped = load_profile("b200")
+    watched = Watched(**{name: getattr(shipped, name) for name in DeviceProfile.__dataclass_fields__})
+    work = workload(problem)
+
+    def planned():
+        rungs = {"sm100": watched, "sm90": load_profile("h200"), "portable": watched}
+        return plan(work, watched, target_name="b200", target_source="profile", rung_profiles=rungs)
+
+    listed = {row[0] for row in planned().steps[0].artifact["machine"]["rows"]}
+    monkeypatch.setattr(step1_necessity, "machine_table", lambda *_: {"columns": [], "rows": []})
+    Watched.read.clear()
+    planned()
+    assert listed == (Watched.read | {"compute_capability"}) & set(shipped.sources)
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"), [("b200", {"m": 5000, "n": 3000, "k": 777}), ("h200", {"m": 3, "n": 9, "k": 5})]
+)
+def test_counts_of_bytes_and_operations_are_whole_numbers(plan_for, target, problem):
+    """plan.json keeps six digits of a float: a count that was one would look exact and not be."""
+    designs = plan_for(target, **problem).steps[0].artifact["designs"]
+    counts = [each for each in designs["columns"] if each.endswith("bytes") or each == "flops"]
+    assert len(counts) == 4
+    for row in designs["rows"]:
+        for name, value in zip(designs["columns"], row, strict=True):
+            assert name not in counts or type(value) is int, name
+
+
+def test_pdl_says_that_the_portable_kernel_ignores_it(plan_for, codes):
+    extents = {"m": 512, "n": 512, "k": 512}
+    assert "PDL_PORTABLE" not in codes(plan_for("b200", **extents))
+    found = codes(plan_for("b200", **extents, launch={"pdl": True}))["PDL_PORTABLE"]
+    assert found.severity == "info"
+    alone = plan_for("rtx_pro_6000", **extents, launch={"pdl": True})
+    assert codes(alone)["PDL_PORTABLE"].severity == "warning"
+    assert "it is the only one here" in codes(alone)["PDL_PORTABLE"].message

@@ -161,9 +161,30 @@ def test_the_title_names_the_gpu_also_where_auto_was_asked_for(plan: Plan) -> No
 
 
 def test_the_conclusion_of_a_validated_report_says_what_was_reached(plan: Plan, evidence: Evidence) -> None:
-    planned = plan.model_copy(update={"conclusion": "Use it. Evidence: planned."})
-    assert "**Use it. Evidence: planned.**" in render_report(planned)
-    assert "**Use it. Evidence: ran on NVIDIA H200, driver 580.1.**" in render_report(planned, evidence)
+    planned = plan.model_copy(update={"conclusion": "Use it. Evidence of the kernel: planned."})
+    assert "**Use it. Evidence of the kernel: planned.**" in render_report(planned)
+    text = render_report(planned, evidence)
+    measured = "ran on NVIDIA H200, driver 580.1; measured: 1700 us on NVIDIA H200."
+    assert f"**Use it. Evidence of the kernel: {measured}**" in text
+    assert "| measured on NVIDIA H200 | 1700 us (1690 to 1720) |" in text
+    assert "| predicted by the model | 1632 us" in text
+
+
+def test_the_ladder_has_the_numbers_of_step_9(plan: Plan) -> None:
+    """Section 5 has the best rung of each family, step 9 every rung that a bundle builds."""
+    columns = ["rung", "kernel", "runs_on", "trigger"]
+    rows = [
+        [1, "sm90_static_2x1x1", "h200", "a"],
+        [2, "sm90_one_tile", "h200", "b"],
+        [3, "portable_one_tile", "any", "c"],
+    ]
+    step = plan.steps[0].model_copy(
+        update={"step": 9, "name": "fallback", "artifact": {"ladder": {"columns": columns, "rows": rows}}}
+    )
+    text = render_report(plan.model_copy(update={"steps": [*plan.steps, step]})).partition("## 5.")[2]
+    assert "| 1 | sm90_static_2x1x1 | h200 |" in text
+    assert "| 3 | portable_one_tile | h200 |" in text
+    assert "under its number in the ladder of step 9" in text
 
 
 @pytest.fixture
@@ -189,9 +210,11 @@ def emulated(evidence: Evidence) -> Evidence:
 
 
 def test_what_was_emulated_says_how_and_that_nothing_ran_on_a_gpu(plan: Plan, emulated: Evidence) -> None:
-    planned = plan.model_copy(update={"conclusion": "Use it. Evidence: planned.", "not_verified": [PTXAS]})
+    planned = plan.model_copy(
+        update={"conclusion": "Use it. Evidence of the kernel: planned.", "not_verified": [PTXAS]}
+    )
     text = render_report(planned, emulated)
-    assert "**Use it. Evidence: emulated.**" in text
+    assert "**Use it. Evidence of the kernel: emulated; no time was measured.**" in text
     assert "asynchronous work landing eager, lazy; seeds 0, 1, 7." in text
     assert "Cluster Launch Control" not in text.split("## 2.")[1].split("## 3.")[0]
     assert "No kernel ran on a GPU: no GPU at hand" in text
@@ -218,7 +241,7 @@ def test_cases_of_a_gpu_and_of_the_emulator_have_tables_of_their_own(
     both = evidence.model_copy(update={"cases": [*evidence.cases, *emulated.cases]})
     text = render_report(plan, both)
     assert text.index("On a GPU") < text.index("In the emulator")
-    assert "| us | of the library |" in text
+    assert "| measured (us) | of the library |" in text
     assert text.count("of the library |") == 1
 
 

@@ -29,6 +29,7 @@ from advisor.records.plan import Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab", "preferred_cluster")
+RATES = ("tensor_flop_per_clk_per_sm", "mma_sync_flop_per_clk_per_sm")  # tables of a profile, by operand type
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +178,11 @@ class Gemm:
         zero = [name for name in ("m", "n", "batch") if getattr(p, name) == 0]
         return f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} 0: D has no element" if zero else None
 
+    def uses(self, number: str) -> bool:
+        """All but the rates of other operand types."""
+        field, _, key = number.partition(".")
+        return field not in RATES or key == cost.rate_key(self.problem.a.dtype)
+
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What limits every kernel of the target before any search."""
         p, found = self.problem, []
@@ -200,6 +206,16 @@ class Gemm:
                         numbers=dict(each.numbers),
                     )
                 )
+        if p.launch.pdl:
+            alone = p.overrides.kernel == "portable" or self.families(profile) == ("portable",)
+            found.append(
+                Finding(
+                    code="PDL_PORTABLE",
+                    severity="warning" if alone else "info",
+                    message="the portable kernel is launched without pdl: it starts when the kernel before it on the "
+                    "stream has ended" + (", and it is the only one here" if alone else ""),
+                )
+            )
         return found
 
     def arguments(self) -> list[Argument]:
@@ -340,17 +356,17 @@ class Gemm:
         in_scratch = launches.slices_in_scratch(c)  # the second kernel adds C and stores D, without TMA
         traffic = self.traffic(c, profile)
         return {
-            "flops": float(p.flops),
-            "dram_bytes": float(traffic.dram_bytes),
-            "l2_read_bytes": float(traffic.l2_read_bytes),
-            "l2_read_bytes_unshared": float(self._unshared(c)),
+            "flops": p.flops,
+            "dram_bytes": traffic.dram_bytes,
+            "l2_read_bytes": traffic.l2_read_bytes,
+            "l2_read_bytes_unshared": self._unshared(c),
             "l2_bytes_per_flop": traffic.l2_read_bytes / max(1, p.flops),
             "flops_per_dram_byte": p.flops / max(1, traffic.dram_bytes),
-            "smem_fill_bytes_per_tile": float(traffic.smem_fill_bytes_per_tile),
-            "dsmem_bytes": float(traffic.dsmem_bytes),
-            "store_bytes": float(traffic.store_bytes),
-            "store_bytes_per_tile": float(c.tile[0] * c.tile[1] * p.d.element_bytes),
-            "c_bytes_per_tile": float(c.tile[0] * c.tile[1] * p.c.element_bytes if p.uses_c else 0),
+            "smem_fill_bytes_per_tile": traffic.smem_fill_bytes_per_tile,
+            "dsmem_bytes": traffic.dsmem_bytes,
+            "store_bytes": traffic.store_bytes,
+            "store_bytes_per_tile": c.tile[0] * c.tile[1] * p.d.element_bytes,
+            "c_bytes_per_tile": c.tile[0] * c.tile[1] * p.c.element_bytes if p.uses_c else 0,
             "loads_c_through_tma": float(cost.loads_c_through_tma(p, c.family) and not in_scratch),
             "stores_through_tma": float(cost.stores_through_tma(p, c.family) and not in_scratch),
         }

@@ -145,9 +145,14 @@ class Costs:
     reasons: tuple[Violation, ...]
 
 
+def rate_key(dtype: str) -> str:
+    """How a profile's tables of tensor rates call an operand type."""
+    return "fp8" if dtype in ("e4m3", "e5m2") else dtype
+
+
 def tensor_rate(profile: DeviceProfile, family: Family, dtype: str) -> float:
     """Dense FLOP per clock of one SM for an operand type."""
-    key = "fp8" if dtype in ("e4m3", "e5m2") else dtype
+    key = rate_key(dtype)
     rates = profile.mma_sync_flop_per_clk_per_sm if family == "portable" else profile.tensor_flop_per_clk_per_sm
     return rates.get(key) or rates.get("fp16") or min(rates.values())
 

@@ -27,6 +27,27 @@ from advisor.records.plan import Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 OVERRIDES = ("cluster", "schedule", "stages")
+# Numbers of a profile that a plan of rows depends on: no tensor core, no tensor memory.
+USED = frozenset(
+    {
+        "clc_round_trip_cycles",
+        "compute_capability",
+        "dram_bytes_per_s",
+        "l2_bytes",
+        "launch_us",
+        "max_blocks_per_sm",
+        "max_clock_hz",
+        "max_cluster_size",
+        "max_portable_cluster_size",
+        "max_threads_per_sm",
+        "registers_per_sm",
+        "sm_groups",
+        "smem_per_block_bytes",
+        "smem_per_sm_bytes",
+        "smem_reserved_bytes",
+        "sms",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,9 @@ class RowReduce:
         if p.rows == 0:
             return "rows is 0: Y has no element"
         return "cols is 0: Y has no element" if p.cols == 0 and p.elementwise else None
+
+    def uses(self, number: str) -> bool:
+        return number in USED
 
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What limits every kernel of the target before any search."""
@@ -141,11 +165,11 @@ class RowReduce:
     def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
         traffic = self.traffic(c, profile)
         return {
-            "flops": 0.0,
-            "dram_bytes": float(traffic.dram_bytes),
-            "l2_read_bytes": float(traffic.l2_read_bytes),
-            "dsmem_bytes": float(traffic.dsmem_bytes),
-            "store_bytes": float(traffic.store_bytes),
+            "flops": 0,
+            "dram_bytes": traffic.dram_bytes,
+            "l2_read_bytes": traffic.l2_read_bytes,
+            "dsmem_bytes": traffic.dsmem_bytes,
+            "store_bytes": traffic.store_bytes,
         }
 
     def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:

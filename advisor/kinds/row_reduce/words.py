@@ -52,6 +52,12 @@ def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: T
             f"{max(0, again - space.affine_bytes(p)) / 2**20:.4g} MiB come from DRAM again"
         )
         because.append(Reason(text=text, evidence="derived", numbers={"again_bytes": again}))
+        if least and size >= least:
+            text = (
+                f"{size} CTA{'s' * (size > 1)} could keep the row: it is streamed because the model has the second "
+                "reading, out of the L2, cheaper than keeping it"
+            )
+            because.append(Reason(text=text, evidence="derived", numbers={"least_cluster": least}))
     if c.nonportable:
         eight = on_chip(p, 8)
         limit = kernels.SMEM_BYTES["sm90"]

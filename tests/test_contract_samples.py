@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from advisor.problem import GemmProblem, parse_problem, problem_schema
+from advisor.problem import parse_problem, problem_schema
+from advisor.problem.gemm import GemmProblem
 from advisor.records.base import Record, canonical_json
 from advisor.records.evidence import Evidence
 from advisor.records.launch import Launch, ResolvedLaunch

@@ -1,15 +1,42 @@
-"""Kinds of work behind one protocol, `Workload`. Imports `simulation` and below."""
+"""Kinds of work behind one protocol, `Workload`, and where a kind comes from. Imports `simulation` and below.
+
+A kind of the house is a name in `problem/registry.py`: this room finds KIND of `advisor/kinds/<name>/`. A kind from
+elsewhere is handed to `register`. docs/adding_a_kind.md has what a kind brings.
+"""
 
 from __future__ import annotations
 
-from advisor.kinds.gemm import Gemm
-from advisor.kinds.row_reduce import RowReduce
-from advisor.kinds.workload import Workload
-from advisor.problem import Problem, RowReduceProblem
+from importlib import import_module
 
-__all__ = ["Workload", "workload"]
+from advisor.kinds.kind import Kind
+from advisor.kinds.workload import Workload
+from advisor.problem import Problem, registry
+
+__all__ = ["Kind", "Workload", "forget", "kind_of", "register", "workload"]
+
+_registered: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Makes a kind known to every room. Raises ValueError for a name that is taken."""
+    registry.add(kind.name, kind.problem)
+    _registered[kind.name] = kind
+
+
+def forget(name: str) -> None:
+    """Takes a kind back that was registered."""
+    registry.remove(name)
+    _registered.pop(name, None)
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of that name. Raises KeyError for one that is not known."""
+    if name not in registry.HOUSE:
+        return _registered[name]
+    found: Kind = import_module(f"advisor.kinds.{name}").KIND
+    return found
 
 
 def workload(problem: Problem) -> Workload:
     """The workload of a resolved problem."""
-    return RowReduce(problem) if isinstance(problem, RowReduceProblem) else Gemm(problem)
+    return kind_of(problem.kind).workload(problem)

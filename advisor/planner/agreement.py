@@ -16,7 +16,8 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.kinds.gemm import cost, space
 from advisor.machine.profile import DeviceProfile
-from advisor.problem.gemm import MAX_EXTENT, GemmProblem
+from advisor.problem.base import MAX_EXTENT
+from advisor.problem.gemm import GemmProblem
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
 # The N tiles of unswapped kernels that the tuner's package compiles, by CTAs per MMA and type: the list of policies in

@@ -6,80 +6,46 @@ read, so that dumping it and reading it again gives the same model. Extents and 
 
 from __future__ import annotations
 
-import keyword
-import sys
-from typing import Annotated, Any, Literal, TypeGuard
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from advisor.problem.base import (
+    ELEMENT_BYTES,
+    MAX_EXTENT,
+    MAX_SPAN_BYTES,
+    Assume,
+    AtLeastOne,
+    Constraints,
+    Extent,
+    Factor,
+    Frozen,
+    Name,
+    Positive,
+    Problem,
+    SharedGpu,
+    Target,
+    Triple,
+    broken,
+    name_rule,
+    written,
+)
 
 InputType = Literal["bf16", "fp16", "tf32", "e4m3", "e5m2"]
 OutputType = Literal["bf16", "fp16", "fp32"]
-
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "fp32": 4}
-TORCH_NAME = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "tf32": "float32",
-    "fp32": "float32",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
-MAX_EXTENT = 2**31 - 1  # TMA coordinates are signed 32-bit
-MAX_FLOAT32 = 3.4028234663852886e38  # kernels take alpha and beta as float32: beyond it they would be infinite
-MAX_SPAN_BYTES = 2**47  # one matrix, all batches: beyond any GPU's memory, and far from overflowing a 64-bit offset
-MAX_NAME_LENGTH = 64
-NAME_PATTERN = r"^[a-z][a-z0-9_]*$"
 
 MAJORS = {"a": ("k", "m"), "b": ("k", "n"), "c": ("n", "m"), "d": ("n", "m")}  # the default first
 EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}
 INPUT_TYPES: tuple[InputType, ...] = ("bf16", "fp16", "tf32", "e4m3", "e5m2")
 OUTPUT_TYPES: tuple[OutputType, ...] = ("bf16", "fp16", "fp32")
 
-# The name becomes a C++ namespace and a Python module: words of either language would not compile.
-_CPP_WORDS = """alignas alignof asm auto bitand bitor bool catch char compl concept const constexpr consteval constinit
-    decltype default delete do double dynamic_cast enum explicit export extern float friend goto inline int long main
-    mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register requires short signed
-    sizeof static static_assert static_cast std struct switch template this throw true false typedef typeid typename
-    union unsigned using virtual void volatile wchar_t xor and_eq xor_eq cuda advisor"""
-# It becomes the files <name>.h and <name>.py too: beside these, `#include <string.h>` or `import json` would find the
-# bundle's, in the launcher and the binding as in the code of whoever uses them.
-_HEADERS = """aio alloca assert byteswap complex ctype dirent dlfcn elf endian err errno error fcntl features fenv float
-    glob iconv inttypes iso646 langinfo libgen limits link locale malloc math memory monetary mqueue netdb poll pthread
-    pwd regex sched search semaphore setjmp signal spawn stab stdalign stdarg stdatomic stdbool stddef stdint stdio
-    stdlib stdnoreturn string strings syscall syslog tar termios tgmath threads time uchar ucontext unistd utime values
-    wait wchar wctype wordexp builtin_types device_types driver_types host_config host_defines math_constants mma
-    surface_types texture_types vector_functions vector_types nvrtc"""
-_MODULES = "cupy numpy torch jax tensorflow"
-# And a target of CMake.
-_TARGETS = "all clean edit_cache help images install list_install_components package package_source preinstall test"
-RESERVED_NAMES = frozenset(
-    [
-        *keyword.kwlist,
-        *keyword.softkwlist,
-        *sys.stdlib_module_names,
-        *f"{_CPP_WORDS} {_HEADERS} {_MODULES} {_TARGETS}".split(),
-    ]
-)
-
 
 def _no_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise PydanticCustomError("int_type", "Input should be a valid integer")
     return value
-
-
-Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT)]
-Positive = Annotated[int, Field(ge=1, le=2**40)]
-AtLeastOne = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
-Factor = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32, allow_inf_nan=False)]
-Triple = Annotated[tuple[AtLeastOne, AtLeastOne, AtLeastOne], Field(strict=False)]  # JSON and YAML bring lists
-
-
-class Frozen(BaseModel):
-    """Frozen, no unknown keys, no silent conversion: `"8192"`, `true` and `8192.0` are not integers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Matrix(Frozen):
@@ -112,22 +78,6 @@ class LaunchOptions(Frozen):
     pdl: bool = False
 
 
-class SharedGpu(Frozen):
-    busy_sms: Extent = 0
-
-
-class Assume(Frozen):
-    tile_cost_cv: Annotated[float, Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 0.0
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-
-
-class Constraints(Frozen):
-    sm_budget: AtLeastOne | None = None
-    max_cluster_size: Annotated[int, Field(ge=1, le=16)] = 16
-    fallback: Literal["preferred", "required"] = "preferred"
-    deterministic: bool = True
-
-
 class Overrides(Frozen):
     """Forced choices; each one absent means the planner decides."""
 
@@ -142,11 +92,19 @@ class Overrides(Frozen):
     swap_ab: bool | None = None
 
 
-class GemmProblem(Frozen):
+class GemmProblem(Problem):
     """A dense GEMM, resolved."""
 
+    derived: ClassVar[tuple[str, ...]] = ("ld", "batch_stride")
+    extents: ClassVar[tuple[str, ...]] = ("m", "n", "k", "batch")
+    other_names: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("layout", "transpose", "trans", "trans_a", "trans_b", "transa", "transb"),
+        "layouts are of each matrix: a: {major: k or m}, b: {major: k or n}, c and d: {major: n or m}",
+    )
+    begins: ClassVar[str] = "kind: gemm, m:, n:, k: and dtype:"
+
     kind: Literal["gemm"]
-    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)] = "gemm"
+    name: Name = "gemm"
     m: Extent
     n: Extent
     k: Extent
@@ -159,7 +117,7 @@ class GemmProblem(Frozen):
     scale: Scale = Scale()
     accumulate: Literal["precise", "fast"] = "precise"
     epilogue: Epilogue = Epilogue()
-    target: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")] = "auto"
+    target: Target = "auto"
     launch: LaunchOptions = LaunchOptions()
     shared_gpu: SharedGpu = SharedGpu()
     assume: Assume = Assume()
@@ -173,7 +131,7 @@ class GemmProblem(Frozen):
 
     @model_validator(mode="after")
     def _check_rules(self) -> GemmProblem:
-        for rule in (name_rule, _type_rule, _layout_rule, _span_rule, _overlap_rule):
+        for rule in (name_rule, _type_rule, _accumulate_rule, _layout_rule, _span_rule, _overlap_rule):
             rule(self)
         return self
 
@@ -189,6 +147,53 @@ class GemmProblem(Frozen):
     @property
     def flops(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def words(self) -> str:
+        batch = f", batch {self.batch}" if self.batch != 1 else ""
+        types = "/".join(each.dtype for each in (self.a, self.b, self.d))
+        return f"gemm m={self.m} n={self.n} k={self.k}{batch}, a/b/d {types}"
+
+    @classmethod
+    def file_schema(cls) -> dict[str, Any]:
+        schema = cls.model_json_schema()
+        definitions = schema["$defs"]
+        matrix = definitions.pop("Matrix")
+        for name in ("a", "b", "c", "d"):
+            types = INPUT_TYPES if name in "ab" else OUTPUT_TYPES
+            properties = {key: dict(value) for key, value in matrix["properties"].items()}
+            properties["dtype"] = {"enum": list(types)}
+            properties["major"] = {"enum": list(MAJORS[name]), "default": MAJORS[name][0]}
+            properties["ld"]["description"] = "Elements between neighbours along the other extent. Default: packed."
+            properties["batch_stride"]["description"] = (
+                "Elements between batches. 0 broadcasts an input. Default: packed."
+            )
+            properties["align_bytes"]["description"] = "What the base pointer is aligned to; TMA needs 16."
+            schema["properties"][name] = {
+                "type": "object",
+                "properties": properties,
+                "additionalProperties": False,
+                "description": f"{EXTENTS[name][0]} x {EXTENTS[name][1]}",
+            }
+        return written(schema, "A dense GEMM", ("kind", "m", "n", "k"), _DESCRIPTIONS)
+
+
+_DESCRIPTIONS = {
+    "kind": "What the problem is. gemm: D = activation(alpha * scale_a * scale_b * A B + beta * C + bias).",
+    "m": "Rows of D. 0 is valid: nothing to launch.",
+    "n": "Columns of D. 0 is valid: nothing to launch.",
+    "k": "Depth of the product. 0 is valid: the epilogue alone is written.",
+    "batch": "Independent products of one launch.",
+    "dtype": "Shorthand for the types of a and b. d and c then default to it; tf32 to fp32, fp8 to bf16.",
+    "a": "Operand A, m x k.",
+    "b": "Operand B, k x n (stored n x k when k is its contiguous extent).",
+    "c": "Operand C, m x n: compiled in when epilogue.beta is not 0.",
+    "d": "Result D, m x n.",
+    "scale": "Per-tensor scale factors: tensor reads one float from the device.",
+    "accumulate": "fp8 on Hopper: precise promotes the partial sums to fp32, fast does not.",
+    "epilogue": "alpha and beta, the bias vector and the activation.",
+    "launch": "pdl: programmatic dependent launch.",
+}
 
 
 def fill_operands(data: dict[str, Any]) -> dict[str, Any]:
@@ -232,24 +237,6 @@ def _is_extent(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def broken(code: str, field: str, value: object, rule: str, fix: str, **numbers: object) -> PydanticCustomError:
-    """A rule between several fields, in the form that the loader turns into a ProblemError."""
-    context = {"code": code, "field": field, "value": value, "rule": rule, "fix": fix, "numbers": numbers}
-    return PydanticCustomError("rule", "{field}: {rule}", context)
-
-
-def name_rule(p: Any) -> None:
-    """Of any kind: a name that C++, Python or CMake would read otherwise."""
-    if p.name in RESERVED_NAMES:
-        raise broken(
-            "PROBLEM_NAME",
-            "name",
-            p.name,
-            f"{p.name!r} has a meaning in C++, Python or CMake, and the name becomes a header, a module and a target",
-            f"write name: {p.name}_{p.kind}",
-        )
-
-
 def _type_rule(p: GemmProblem) -> None:
     """Operand pairs that tensor cores multiply: equal 16-bit types, tf32 with tf32, any two fp8 types."""
     for name, matrix, allowed in (
@@ -287,6 +274,18 @@ def _type_rule(p: GemmProblem) -> None:
             f"no tensor-core instruction multiplies {p.a.dtype} by {p.b.dtype}: both must have one type, "
             "only e4m3 and e5m2 mix",
             f"write b.dtype: {p.a.dtype}, or convert one operand first",
+        )
+
+
+def _accumulate_rule(p: GemmProblem) -> None:
+    if p.accumulate == "fast" and not p.is_fp8:
+        raise broken(
+            "PROBLEM_ACCUMULATE",
+            "accumulate",
+            p.accumulate,
+            f"accumulate: fast is about partial sums of fp8 operands, and a is {p.a.dtype}",
+            "remove the line: other types are always summed in fp32",
+            dtype=p.a.dtype,
         )
 
 
@@ -370,3 +369,6 @@ def inner_outer(p: GemmProblem, name: str) -> tuple[int, int]:
     rows, cols = EXTENTS[name]
     row_extent, col_extent = getattr(p, rows), getattr(p, cols)
     return (col_extent, row_extent) if matrix.major == cols else (row_extent, col_extent)
+
+
+PROBLEM = GemmProblem

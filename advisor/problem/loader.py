@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,16 +17,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from advisor.errors import ProblemError, Where
-from advisor.problem.gemm import MAX_NAME_LENGTH, NAME_PATTERN, RESERVED_NAMES, GemmProblem
-from advisor.problem.row_reduce import RowReduceProblem
+from advisor.problem.base import MAX_NAME_LENGTH, NAME_PATTERN, RESERVED_NAMES, Problem
+from advisor.problem.registry import kinds, model_of
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 20_000  # after aliases are expanded: a "billion laughs" file stops here
 SHOWN_VALUE_CHARACTERS = 60
-
-Problem = GemmProblem | RowReduceProblem
-KINDS: dict[str, type[Problem]] = {"gemm": GemmProblem, "row_reduce": RowReduceProblem}
 
 Path_ = tuple[str | int, ...]
 
@@ -68,22 +66,18 @@ def parse_problem(text: str, path: str | Path) -> Problem:
     """The problem in `text`. `path` names it in errors, and its stem is the default name."""
     document = _parse_yaml(text, str(path))
     values = dict(document.values)
-    kind = _kind(document)
+    model = model_of(_kind(document))
     if "name" not in values:
         values["name"] = _default_name(Path(path), document)
     try:
-        problem: Problem = KINDS[kind].model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        _raise_first(error, document, KINDS[kind])
-    if isinstance(problem, GemmProblem) and problem.accumulate == "fast" and not problem.is_fp8:
-        raise ProblemError(
-            "PROBLEM_ACCUMULATE",
-            f"accumulate: fast is about partial sums of fp8 operands, and a is {problem.a.dtype}",
-            fix="remove the line: other types are always summed in fp32",
-            where=Where(document.path, document.line_of(("accumulate",)), "accumulate"),
-            numbers={"dtype": problem.a.dtype},
-        )
-    return problem
+        _raise_first(error, document, model)
+
+
+def resolved(document: Mapping[str, Any]) -> Problem:
+    """The problem of a resolved document, as a plan holds it."""
+    return model_of(document["kind"]).model_validate(dict(document))
 
 
 def _read(path: Path) -> str:
@@ -163,7 +157,7 @@ def _parse_yaml(text: str, path: str) -> Document:
         raise ProblemError(
             "PROBLEM_EMPTY",
             "the file holds no values",
-            fix="start with kind: gemm, m:, n:, k: and dtype:",
+            fix=f"start with {model_of(kinds()[0]).begins}",
             where=Where(path, 1),
         )
     builder = _Builder(yaml, path)
@@ -172,7 +166,7 @@ def _parse_yaml(text: str, path: str) -> Document:
         raise ProblemError(
             "PROBLEM_SYNTAX",
             f"a problem file is a mapping of keys to values, this is {_shown_type(values)}",
-            fix="start with kind: gemm",
+            fix=f"start with kind: {kinds()[0]}",
             where=Where(path, 1),
         )
     return Document(values, builder.lines, path)
@@ -294,21 +288,22 @@ class _Builder:
 
 
 def _kind(document: Document) -> str:
-    known = ", ".join(KINDS)
+    names = kinds()
+    known = ", ".join(names)
     if "kind" not in document.values:
         raise ProblemError(
             "PROBLEM_MISSING_KEY",
             "kind is missing: it says what the problem is",
-            fix=f"add kind: {next(iter(KINDS))} (known kinds: {known})",
+            fix=f"add kind: {names[0]} (known kinds: {known})",
             where=Where(document.path, 1, "kind"),
         )
     kind = document.values["kind"]
-    if not isinstance(kind, str) or kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.5)
+    if not isinstance(kind, str) or kind not in names:
+        near = difflib.get_close_matches(str(kind), names, n=1, cutoff=0.5)
         raise ProblemError(
             "PROBLEM_UNKNOWN_KIND",
             f"{_shown(kind)} is not a kind that this version knows; it knows {known}",
-            fix=f"write kind: {near[0]}" if near else f"write kind: {next(iter(KINDS))}",
+            fix=f"write kind: {near[0]}" if near else f"write kind: {names[0]}",
             where=Where(document.path, document.line_of(("kind",)), "kind"),
         )
     return kind
@@ -326,7 +321,7 @@ def _default_name(path: Path, document: Document) -> str:
             "PROBLEM_NAME",
             f"the file's stem {_shown(path.stem)} is the default name, and it does not make one: a name has at most "
             f"{MAX_NAME_LENGTH} of a-z, 0-9 and _, and starts with a letter",
-            fix=f"add name: {letters or 'gemm'} to the file",
+            fix=f"add name: {letters or document.values['kind']} to the file",
             where=Where(document.path, 1, "name"),
         )
     return stem
@@ -335,9 +330,9 @@ def _default_name(path: Path, document: Document) -> str:
 # --- model errors -----------------------------------------------------------------------------------------------
 
 
-def _raise_first(error: ValidationError, document: Document, model: type[BaseModel]) -> NoReturn:
+def _raise_first(error: ValidationError, document: Document, model: type[Problem]) -> NoReturn:
     """The first error in file order; the others follow in `numbers["others"]`."""
-    details = [each for each in error.errors() if _is_in_file(each, document)] or error.errors()
+    details = [each for each in error.errors() if _is_in_file(each, document, model)] or error.errors()
     problems = sorted(
         (_problem_error(each, document, model) for each in details),
         key=lambda each: (each.where.line or 0) if each.where else 0,
@@ -348,15 +343,15 @@ def _raise_first(error: ValidationError, document: Document, model: type[BaseMod
     raise first from None
 
 
-def _is_in_file(detail: ErrorDetails, document: Document) -> bool:
+def _is_in_file(detail: ErrorDetails, document: Document, model: type[Problem]) -> bool:
     """Whether the complaint is about something the user wrote or must write, not about a derived default."""
     loc = _clean(detail["loc"])
-    if detail["type"] == "missing" and loc[-1] not in ("ld", "batch_stride", "row_stride"):
+    if detail["type"] == "missing" and loc[-1] not in model.derived:
         return True
     return detail["type"] == "rule" or loc in document.lines
 
 
-def _problem_error(detail: ErrorDetails, document: Document, model: type[BaseModel]) -> ProblemError:
+def _problem_error(detail: ErrorDetails, document: Document, model: type[Problem]) -> ProblemError:
     loc = _clean(detail["loc"])
     context: dict[str, Any] = detail.get("ctx", {})
     if detail["type"] == "rule":
@@ -374,7 +369,7 @@ def _problem_error(detail: ErrorDetails, document: Document, model: type[BaseMod
 
 
 def _explain(
-    kind: str, loc: Path_, value: object, context: dict[str, Any], model: type[BaseModel]
+    kind: str, loc: Path_, value: object, context: dict[str, Any], model: type[Problem]
 ) -> tuple[str, str, str]:
     """(code, message, fix) of one complaint of the model."""
     field = str(loc[-1]) if loc and isinstance(loc[-1], str) else (_dotted(loc) or "problem").rsplit(".", 1)[-1]
@@ -390,11 +385,7 @@ def _explain(
         return "PROBLEM_TYPE", f"{field} takes three integers, {shown} has more", f"write {field}: [x, y, z]"
     if kind in ("greater_than_equal", "less_than_equal"):
         word, bound = ("at least", context["ge"]) if kind == "greater_than_equal" else ("at most", context["le"])
-        zero = (
-            " (0 is valid: nothing to launch)"
-            if bound == 0 and field in ("m", "n", "k", "batch", "rows", "cols")
-            else ""
-        )
+        zero = " (0 is valid: nothing to launch)" if bound == 0 and field in model.extents else ""
         message = f"{shown} is out of range: {field} is {word} {bound}{zero}"
         return "PROBLEM_RANGE", message, f"write a value of {word} {bound}"
     if kind == "literal_error":
@@ -408,7 +399,11 @@ def _explain(
         rule = (
             f"at most {MAX_NAME_LENGTH} of a-z, 0-9 and _, starting with a letter, because it is written into sources"
         )
-        return "PROBLEM_NAME", f"{shown} is not a name: {rule}", f"write name: {safe or 'gemm'}"
+        return (
+            "PROBLEM_NAME",
+            f"{shown} is not a name: {rule}",
+            f"write name: {safe or model.model_fields['name'].default}",
+        )
     if kind == "string_too_long":
         return "PROBLEM_RANGE", f"{shown} has more than {context['max_length']} characters", "shorten it"
     expected = _EXPECTED.get(kind, "another value")
@@ -419,15 +414,15 @@ def _explain(
     )
 
 
-def _known_key(key: str, place: Path_, model: type[BaseModel]) -> str:
+def _known_key(key: str, place: Path_, model: type[Problem]) -> str:
     """The key nearest to an unknown one: a key of this mapping, or of another where that fits better."""
     known = _keys_at(model, place)
     elsewhere = {} if not place else {name: f"{name}, a key of the problem itself" for name in model.model_fields}
     if not place:
         for name in reversed(known):
             elsewhere |= {each: f"{name}: {{{each}: ...}}" for each in _keys_at(model, (name,))}
-    if key.lower() in _MEANT_KEYS and not place:
-        return _MEANT_KEYS[key.lower()]
+    if key.lower() in model.other_names and not place:
+        return model.other_names[key.lower()]
     near = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=0.55)
     if not near:
         return f"known keys here: {', '.join(known)}"
@@ -443,10 +438,6 @@ _MEANT = {
     **dict.fromkeys(("float16", "f16", "half"), ("fp16",)),
     **dict.fromkeys(("fp32", "float32", "f32", "float"), ("fp32", "tf32")),
 }
-_MEANT_KEYS = dict.fromkeys(
-    ("layout", "transpose", "trans", "trans_a", "trans_b", "transa", "transb"),
-    "layouts are of each matrix: a: {major: k or m}, b: {major: k or n}, c and d: {major: n or m}",
-)
 
 _EXPECTED = {
     "int_type": "an integer",

@@ -8,31 +8,33 @@ The model is the resolved problem, as that of a GEMM is. Extents and strides cou
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from advisor.problem.gemm import (
+from advisor.problem.base import (
+    ELEMENT_BYTES,
     MAX_FLOAT32,
-    MAX_NAME_LENGTH,
     MAX_SPAN_BYTES,
-    NAME_PATTERN,
     Assume,
     AtLeastOne,
     Constraints,
     Extent,
     Frozen,
+    Name,
     Positive,
+    Problem,
     SharedGpu,
+    Target,
     Triple,
     broken,
     name_rule,
+    written,
 )
 
 Op = Literal["softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max"]
 RowType = Literal["bf16", "fp16", "fp32"]
 
-ROW_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 ELEMENTWISE = ("softmax", "log_softmax", "layernorm", "rmsnorm")
 NORMS = ("layernorm", "rmsnorm")
 MAX_COLS = 2**28  # a row's bytes stay in 31 bits
@@ -53,11 +55,15 @@ class RowOverrides(Frozen):
     stages: AtLeastOne | None = None  # slots of 16 bytes that a thread has
 
 
-class RowReduceProblem(Frozen):
+class RowReduceProblem(Problem):
     """A row reduction, resolved."""
 
+    derived: ClassVar[tuple[str, ...]] = ("row_stride",)
+    extents: ClassVar[tuple[str, ...]] = ("rows", "cols")
+    begins: ClassVar[str] = "kind: row_reduce, op:, rows:, cols: and dtype:"
+
     kind: Literal["row_reduce"]
-    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)] = "row_reduce"
+    name: Name = "row_reduce"
     op: Op
     rows: Extent
     cols: Annotated[int, Field(ge=0, le=MAX_COLS)]
@@ -67,7 +73,7 @@ class RowReduceProblem(Frozen):
     weight: bool = False
     bias: bool = False
     eps: Annotated[float, Field(ge=0.0, le=MAX_FLOAT32, allow_inf_nan=False)] = 1.0e-5
-    target: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")] = "auto"
+    target: Target = "auto"
     shared_gpu: SharedGpu = SharedGpu()
     assume: Assume = Assume()
     constraints: Constraints = Constraints()
@@ -91,11 +97,35 @@ class RowReduceProblem(Frozen):
 
     @property
     def in_bytes(self) -> int:
-        return ROW_BYTES[self.dtype]
+        return ELEMENT_BYTES[self.dtype]
 
     @property
     def out_bytes(self) -> int:
-        return ROW_BYTES[self.out_dtype]
+        return ELEMENT_BYTES[self.out_dtype]
+
+    @property
+    def words(self) -> str:
+        out = "" if self.out_dtype == self.dtype else f" to {self.out_dtype}"
+        columns = "".join(f", {name}" for name in ("weight", "bias") if getattr(self, name))
+        return f"row_reduce {self.op} rows={self.rows} cols={self.cols}, {self.dtype}{out}{columns}"
+
+    @classmethod
+    def file_schema(cls) -> dict[str, Any]:
+        return written(cls.model_json_schema(), "A row reduction", ("kind", "op", "rows", "cols"), _DESCRIPTIONS)
+
+
+_DESCRIPTIONS = {
+    "kind": "What the problem is. row_reduce: an operation over each row of X[rows, cols].",
+    "op": "softmax, log_softmax, layernorm and rmsnorm write a row for a row; logsumexp, sum and max a number.",
+    "rows": "Rows of X. 0 is valid: nothing to launch.",
+    "cols": "Columns of X. 0 is valid, but for max: sums of nothing.",
+    "row_stride": "Elements from one row of X to the next. Default: packed.",
+    "dtype": "Type of X, weight and bias.",
+    "out_dtype": "Type of Y. Default: that of X.",
+    "weight": "layernorm and rmsnorm: a factor for each column.",
+    "bias": "layernorm and rmsnorm: a term for each column.",
+    "eps": "layernorm and rmsnorm: added to the variance or the mean square.",
+}
 
 
 def fill_row(data: dict[str, Any]) -> dict[str, Any]:
@@ -178,3 +208,6 @@ def _cluster_rule(p: RowReduceProblem) -> None:
             "a cluster shares one row along x, so it is [1, 1, 1], [2, 1, 1], [4, 1, 1], [8, 1, 1] or [16, 1, 1]",
             "write overrides: {cluster: [8, 1, 1]}",
         )
+
+
+PROBLEM = RowReduceProblem

@@ -1,7 +1,7 @@
 """Plan and evidence to blocks: the five outputs, conclusion first.
 
 The plan is the only truth: this module arranges what the records hold, and counts cases; it computes no figure of its
-own. Imports `records`, the pages of `errors` and the blocks.
+own. Imports `records`, the models of `problem`, the pages of `errors` and the blocks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor import errors
+from advisor.problem import resolved
 from advisor.records.acceptance import Acceptance
 from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence, Timing
 from advisor.records.plan import PTXAS, Choice, Decision, Plan, Step
@@ -98,7 +99,7 @@ def _conclusion(plan: Plan, evidence: Evidence | None, accepted: Sequence[Accept
     yield Heading(title(plan), 1)
     yield Heading("1. Conclusion")
     yield Paragraph(_conclusion_text(plan, evidence, accepted), strong=True)
-    rows: list[tuple[Cell, ...]] = [("verdict", VERDICTS[plan.verdict]), ("problem", _problem_text(plan))]
+    rows: list[tuple[Cell, ...]] = [("verdict", VERDICTS[plan.verdict]), ("problem", resolved(plan.problem).words)]
     source = "the GPU at hand" if plan.target.source == "device" else "a profile"
     asked = "" if plan.target.name == plan.target.profile else f"; asked for as {plan.target.name}"
     rows.append(("target", f"{plan.target.profile} ({plan.target.arch}), read from {source}{asked}"))
@@ -145,23 +146,6 @@ def _measured(choice: Choice, evidence: Evidence | None, accepted: Sequence[Acce
         kernels = [kernel for kernel in each.kernels if kernel.in_bundle and kernel.kernel_id in names]
         found += [(each.chip.name, kernel.timing) for kernel in kernels if kernel.timing]
     return found
-
-
-def _problem_text(plan: Plan) -> str:
-    p = plan.problem
-    types = "/".join(_dtype(p, each) for each in "abd")
-    batch = f", batch {p['batch']}" if p.get("batch", 1) != 1 else ""
-    if "rows" in p:
-        out = "" if p["out_dtype"] == p["dtype"] else f" to {p['out_dtype']}"
-        columns = "".join(f", {name}" for name in ("weight", "bias") if p[name])
-        return f"{p.get('kind')} {p['op']} rows={p['rows']} cols={p['cols']}, {p['dtype']}{out}{columns}"
-    if "m" not in p:
-        return str(p.get("kind", "unknown"))
-    return f"{p.get('kind')} m={p['m']} n={p['n']} k={p['k']}{batch}, a/b/d {types}"
-
-
-def _dtype(problem: Mapping[str, Any], name: str) -> str:
-    return str(problem.get(name, {}).get("dtype", problem.get("dtype", "?")))
 
 
 def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
@@ -265,24 +249,9 @@ def _evidence(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
 
 def _user_data(plan: Plan) -> list[str]:
     """What the plan takes from the problem file, beside its defaults."""
-    found = [_problem_text(plan)]
-    for section, defaults in _DEFAULTS.items():
-        given = plan.problem.get(section, {})
-        stated = {key: value for key, value in given.items() if value is not None and value != defaults.get(key)}
-        if stated:
-            found.append(f"{words(section)}: {named_numbers(stated)}")
-    return found
+    problem = resolved(plan.problem)
+    return [problem.words, *(f"{words(name)}: {named_numbers(values)}" for name, values in problem.stated())]
 
-
-_DEFAULTS: dict[str, dict[str, object]] = {
-    "scale": {"a": "none", "b": "none"},
-    "epilogue": {"alpha": 1.0, "beta": 0.0, "bias": "none", "activation": "none"},
-    "launch": {"pdl": False},
-    "shared_gpu": {"busy_sms": 0},
-    "assume": {"tile_cost_cv": 0.0, "seed": 0},
-    "constraints": {"max_cluster_size": 16, "fallback": "preferred", "deterministic": True},
-    "overrides": {},
-}
 
 CAPABILITY = "compute_capability"  # a version, not a product
 LADDER = "ladder"  # the artifact of step 9: number, kernel, where it runs, when

@@ -10,7 +10,7 @@ import pytest
 from advisor.kinds import workload as make_workload
 from advisor.kinds.gemm import portable, sm90, sm100
 from advisor.kinds.workload import Workload
-from advisor.problem import GemmProblem
+from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork
 from advisor.records.plan import Choice, Plan
 

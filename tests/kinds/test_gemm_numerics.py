@@ -12,7 +12,8 @@ import pytest
 from advisor.kinds.gemm import numerics
 from advisor.kinds.gemm.interface import arguments as launch_arguments
 from advisor.kinds.gemm.interface import buffers as launch_buffers
-from advisor.problem.gemm import TORCH_NAME, GemmProblem
+from advisor.problem.base import TORCH_NAME
+from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, GemmWork
 from advisor.records.case import Case
 

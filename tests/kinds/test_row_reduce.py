@@ -12,7 +12,7 @@ from advisor.kinds.row_reduce import kernels, numerics, space, words
 from advisor.machine import load_profile
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import plan
-from advisor.problem import RowReduceProblem
+from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.plan import Plan
 from tests.kinds import torch_rows
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import numerics
-from advisor.problem import RowReduceProblem
+from advisor.problem.row_reduce import RowReduceProblem
 
 OPS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max")
 FILE = Path(__file__).parents[1] / "data" / "torch_rows.npz"

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import EXIT_INPUT, ProblemError
-from advisor.problem import GemmProblem, RowReduceProblem, load_problem, parse_problem, problem_schema
+from advisor.problem import load_problem, parse_problem, problem_schema
+from advisor.problem.gemm import GemmProblem
+from advisor.problem.row_reduce import RowReduceProblem
 
 GOOD = "kind: gemm\nm: 128\nn: 256\nk: 64\n"
 

@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 
 from advisor.errors import ProblemError
-from advisor.problem import RowReduceProblem, parse_problem, problem_schema
+from advisor.problem import parse_problem, problem_schema
+from advisor.problem.row_reduce import RowReduceProblem
 
 GOOD = {"kind": "row_reduce", "op": "softmax", "rows": 4096, "cols": 131072}
 

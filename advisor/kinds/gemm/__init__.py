@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm import cost, interface, launches, space, tma
 from advisor.kinds.gemm.families import module_of
+from advisor.kinds.kind import Kind
 from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
@@ -576,3 +577,6 @@ def _ask(
             resident[rows] = answer[0]
             answers.update(dict.fromkeys(rows.tolist(), answer[1]))
     return resident
+
+
+KIND = Kind("gemm", GemmProblem, Gemm)

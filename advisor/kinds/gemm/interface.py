@@ -5,7 +5,8 @@ Kernel parameters are expressions over these names; with `swap_ab` a kernel sees
 
 from __future__ import annotations
 
-from advisor.problem.gemm import TORCH_NAME, GemmProblem, Matrix
+from advisor.problem.base import TORCH_NAME
+from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.launch import Argument, Buffer
 
 

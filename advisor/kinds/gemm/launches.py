@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from advisor.kinds.gemm import tma
-from advisor.problem.gemm import TORCH_NAME, GemmProblem, Matrix
+from advisor.problem.base import TORCH_NAME
+from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.candidate import Candidate, Family
 from advisor.records.launch import (
     Kernel,

@@ -46,7 +46,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.gemm.interface import arguments as launch_arguments
-from advisor.problem.gemm import TORCH_NAME, GemmProblem, Matrix
+from advisor.problem.base import TORCH_NAME
+from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.candidate import Candidate, Family
 from advisor.records.case import Case
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from advisor.kinds.gemm.numerics import INPUT_POISON, OUTPUT_POISON, matrices, storage_elements, view_of
-from advisor.problem.gemm import TORCH_NAME, GemmProblem, Matrix
+from advisor.problem.base import TORCH_NAME
+from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.case import Case
 
 Library = tuple[str, Callable[[], None]]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.kinds.kind import Kind
 from advisor.kinds.row_reduce import kernels, space, words
 from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
 from advisor.machine.features import Feature, supports
@@ -301,3 +302,6 @@ class RowReduce:
 
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         return space.simpler(c)
+
+
+KIND = Kind("row_reduce", RowReduceProblem, RowReduce)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
-from advisor.problem.gemm import TORCH_NAME
+from advisor.problem.base import TORCH_NAME
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate
 from advisor.records.case import Case

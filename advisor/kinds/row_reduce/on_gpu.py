@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from advisor.kinds.row_reduce.numerics import INPUT_POISON, OUTPUT_POISON, extents
-from advisor.problem.gemm import TORCH_NAME
+from advisor.problem.base import TORCH_NAME
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.case import Case
 

@@ -1,0 +1,19 @@
+"""What a kind of work hands to the house, beside the methods of its workload. Imports `problem` and `workload`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.kinds.workload import Workload
+from advisor.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of work. `workload` makes the `Workload` of a problem of the model `problem`."""
+
+    name: str  # `kind:` in a problem file, and the first word of the kind's templates
+    problem: type[Problem]
+    workload: Callable[[Any], Workload]

@@ -1,7 +1,7 @@
 """What `advisor accept` found elsewhere, put into the evidence of the very kernels that ran there.
 
-A file is taken as a whole or refused: one that was edited, that is given twice, or that names a kernel of this bundle
-by other hashes. Imports `bundle`, `records`, `errors` and its own room.
+A file is taken as a whole or refused: one that was edited, that is given twice, that is of another bundle or names no
+kernel, or that names a kernel of this bundle by other hashes. Imports `bundle`, `records`, `errors` and its own room.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ def with_accepted(
 ) -> Evidence:
     """`evidence` with what ran elsewhere. Only a kernel that was launched there is raised, or failed; a failure stays.
 
-    `built` are the rows of build.json. Raises InputError ACCEPTED_DUPLICATE, ACCEPTED_OTHER_KERNEL.
+    `built` are the rows of build.json. Raises InputError ACCEPTED_DUPLICATE, ACCEPTED_EMPTY, ACCEPTED_OTHER_BUNDLE,
+    ACCEPTED_OTHER_KERNEL.
     """
+    for each in accepted:
+        _check_bundle(bundle, each)
     _check_once(accepted)
     rows = compiled_rows(bundle, built)
     if evidence is None:
@@ -81,6 +84,26 @@ def with_accepted(
             "verdict": verdict_of(gates, evidence.cases) if evidence.cases else _verdict(gates),
         }
     )
+
+
+def _check_bundle(bundle: Bundle, accepted: Acceptance) -> None:
+    """The file is of this very bundle: kernels serve every size, so another bundle may hold the same ones, and then
+    cases and times are of another problem."""
+    if accepted.manifest_hash != bundle.manifest_hash:
+        raise InputError(
+            "ACCEPTED_OTHER_BUNDLE",
+            f"what ran on {accepted.chip.name} is the bundle {accepted.bundle} with manifest "
+            f"{accepted.manifest_hash[:12]}; this is {bundle.name} with {bundle.manifest_hash[:12]}",
+            fix="report the bundle that was accepted, as it was",
+            numbers={"accepted": accepted.manifest_hash, "bundle": bundle.manifest_hash, "chip": accepted.chip.name},
+        )
+    if not accepted.kernels:
+        raise InputError(
+            "ACCEPTED_EMPTY",
+            f"the result of {accepted.chip.name} names no kernel, so it shows nothing of {bundle.name}",
+            fix="pass the file of a run that came to its end, or run advisor accept again",
+            numbers={"chip": accepted.chip.name},
+        )
 
 
 def _check_once(accepted: Sequence[Acceptance]) -> None:

@@ -118,6 +118,21 @@ def test_the_report_names_the_chip_and_shows_the_steps(site: Any, tmp_path: Path
     assert "NVIDIA B200" in to_markdown(accepted_blocks(files[0]))
 
 
+def test_a_file_of_another_bundle_is_refused_though_its_kernels_are_the_same(site: Any, tmp_path: Path) -> None:
+    """One kernel serves every size: the times of another problem's bundle are not this one's."""
+    other = accepted(site).model_copy(update={"bundle": "other", "manifest_hash": "0" * 64}).sealed()
+    with pytest.raises(InputError, match="the bundle other with manifest 000000000000; this is small") as caught:
+        report_accepted(site.bundle.folder, [write(tmp_path / "r.json", other)])
+    assert caught.value.code == "ACCEPTED_OTHER_BUNDLE"
+
+
+def test_a_file_that_names_no_kernel_is_refused(site: Any, tmp_path: Path) -> None:
+    empty = accepted(site).model_copy(update={"kernels": []}).sealed()
+    with pytest.raises(InputError, match="names no kernel") as caught:
+        report_accepted(site.bundle.folder, [write(tmp_path / "r.json", empty)])
+    assert caught.value.code == "ACCEPTED_EMPTY"
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

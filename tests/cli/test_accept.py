@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from advisor.records.acceptance import Acceptance
+from advisor.bundle import read_bundle
+from advisor.records.acceptance import Acceptance, AcceptedKernel, launch_hash
 from advisor.records.evidence import Chip
+from advisor.workflow import built_rows
 
 Advisor = Callable[..., Any]
 
@@ -55,14 +57,34 @@ def test_a_folder_that_is_no_bundle_exits_2(advisor: Advisor, no_gpu: None) -> N
     assert (result.status, result.document["error"]["code"]) == (2, "BUNDLE_MISSING")
 
 
-@pytest.mark.slow
-def test_a_result_without_a_kernel_raises_nothing_and_is_shown(advisor: Advisor, bundle: str) -> None:
+def _accepted(bundle: str, **changes: Any) -> Acceptance:
+    """A result in which no kernel ran."""
+    read = read_bundle(bundle)
+    kernels = [
+        AcceptedKernel(
+            kernel_id=row["kernel_id"],
+            image=row["target"],
+            kernel_hash=row["kernel_hash"],
+            cubin_sha256=row["cubin_sha256"],
+            launch_sha256=launch_hash(read.launch.kernel(row["kernel_id"])),
+            schedule="static",
+            cluster=(1, 1, 1),
+            in_bundle=True,
+            result="not_run",
+        )
+        for row in built_rows(read)
+    ]
     chip = Chip(name="NVIDIA B200", compute_capability=(10, 0), uuid_hash="0" * 16, driver="580.00")
-    manifest = "0" * 64
     found = Acceptance(
-        generator="x", bundle="small", manifest_hash=manifest, chip=chip, sms=148, cuda="13.0", steps=[], kernels=[],
-        verdict="not_run",
-    ).sealed()  # fmt: skip
+        generator="x", bundle="small", manifest_hash=read.manifest_hash, chip=chip, sms=148, cuda="13.0", steps=[],
+        kernels=kernels, verdict="not_run",
+    )  # fmt: skip
+    return found.model_copy(update=changes).sealed()
+
+
+@pytest.mark.slow
+def test_a_result_in_which_no_kernel_ran_raises_nothing_and_is_shown(advisor: Advisor, bundle: str) -> None:
+    found = _accepted(bundle)
     Path("r.json").write_text(found.model_dump_json())
     document = advisor("report", bundle, "--accepted", "r.json", "--json").document
     assert document["evidence_rung"] == "compiled"
@@ -70,9 +92,15 @@ def test_a_result_without_a_kernel_raises_nothing_and_is_shown(advisor: Advisor,
     assert "ran on" not in document["markdown"].split("## 2.")[0]
     for kind in ("terminal", "md", "html"):
         assert "Accepted on" in advisor("report", bundle, "--accepted", "r.json", "--format", kind).stdout
-    Path("r.json").write_text(found.model_dump_json().replace("B200", "B300"))
-    edited = advisor("report", bundle, "--accepted", "r.json", "--json")
-    assert (edited.status, edited.document["error"]["code"]) == (2, "ACCEPTED_EDITED")
+    refused = {
+        "ACCEPTED_EDITED": found.model_dump_json().replace("B200", "B300"),
+        "ACCEPTED_EMPTY": _accepted(bundle, kernels=[]).model_dump_json(),
+        "ACCEPTED_OTHER_BUNDLE": _accepted(bundle, manifest_hash="0" * 64).model_dump_json(),
+    }
+    for code, text in refused.items():
+        Path("r.json").write_text(text)
+        result = advisor("report", bundle, "--accepted", "r.json", "--json")
+        assert (result.status, result.document["error"]["code"]) == (2, code)
     missing = advisor("report", bundle, "--accepted", "none.json", "--json")
     assert (missing.status, missing.document["error"]["code"]) == (2, "ACCEPTED_UNREADABLE")
 

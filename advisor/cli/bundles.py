@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ def plan(
     Example:
       advisor plan examples/gemm.yaml --target h200
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no plan multiplies matrices: threads would only be started
     from advisor.workflow import plan_file
 
     planned = plan_file(file, target=target, progress=Progress(quiet=True))

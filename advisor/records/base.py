@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """A frozen model that refuses unknown keys."""
+    """A frozen model that refuses unknown keys. Its validator is built when it is first used: a command needs few of
+    them, and building all takes longer than reading a problem."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def converted(given: Any, taken: Any, place: str = "") -> tuple[str, object, str] | None:

@@ -122,12 +122,19 @@ class RegisterPool:
         machine = self.machine
         row = int(group.rows[index])
         held = int(self.held[row])
+        others = self._others(row)
+        if len(others) < WARPS - 1:
+            text = (
+                f"setmaxnreg.{what} of a warpgroup with {len(others) + 1} of {WARPS} warps: the CTA has "
+                f"{machine.warps} warps, and all four warps of a warpgroup execute the same one"
+            )
+            machine.fail(group, site, "EMU_REGISTERS", text, index, 0)
         if (wanted < held) if up else (wanted > held):
             text = f"setmaxnreg.{what} of a warp that has {held}: .inc takes registers and .dec gives them back"
             machine.fail(group, site, "EMU_REGISTERS", text, index, 0)
         mine = self.done[row]
         mine.append(what)
-        for other in self._others(row):
+        for other in others:
             theirs = self.done[other]
             if len(theirs) >= len(mine) and theirs[len(mine) - 1] != what:
                 text = (

@@ -282,8 +282,17 @@ class Scheduler:
                 self.woken, self.fruitless = True, 0
                 self.standing.append(group)
                 return
+            if self._wait_for_registers(int(group.rows[missing.where[0]])):
+                self._deadlock()
             self.machine.fail(group, missing.site, "EMU_WARP_SYNC", missing.message, *missing.where)
         self.standing.append(group)
+
+    def _wait_for_registers(self, row: int) -> bool:
+        """Whether warps of this warp's warpgroup stand at a setmaxnreg: they are not here because the pool is empty."""
+        warps = self.machine.warps
+        mine = (row // warps, row % warps // 4)
+        rows = [each for parked in self.parked if parked.kind == "registers" for each in parked.group.rows.tolist()]
+        return any((each // warps, each % warps // 4) == mine for each in rows)
 
     # --- parting and meeting ------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ PTX = """
 W:  mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], %r3;
     cp.async.bulk.wait_group.read 1;
     bar.warp.sync -1;
+    setmaxnreg.inc.sync.aligned.u32 216;
+    setmaxnreg.dec.sync.aligned.u32 40;
 """
 BLACKWELL = """
     @%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 64;
@@ -90,6 +92,9 @@ def test_every_step_has_its_edits() -> None:
         "no wait: cp.async.bulk.wait_group.read #1",
         "a group more may be pending: cp.async.bulk.wait_group.read #1",
         "a mask without a lane: bar.warp.sync #1",
+        "8 registers more: setmaxnreg.inc.sync.aligned.u32 #1",
+        "8 registers more: setmaxnreg.dec.sync.aligned.u32 #1",
+        "no registers given back: setmaxnreg.dec.sync.aligned.u32 #1",
     ]
 
 

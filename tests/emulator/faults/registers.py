@@ -14,11 +14,15 @@ ROLES = """
     TAKE: setmaxnreg.inc.sync.aligned.u32 232; st.global.u32 [%d4], %r0; ret;
 """
 TWICE = "setmaxnreg.dec.sync.aligned.u32 40; bar.sync 0; setmaxnreg.inc.sync.aligned.u32 168; ret;"
+# One warpgroup, and a warp beside it.
+SPARE = (
+    "setp.ge.u32 %p1, %r0, 128; @%p1 bra OUT; setmaxnreg.dec.sync.aligned.u32 40; OUT: st.global.u32 [%d4], %r0; ret;"
+)
 
 
-def bounded(body: str, directives: str = BOUNDS) -> Kernel:
+def bounded(body: str, directives: str = BOUNDS, threads: int = 384) -> Kernel:
     text = module(body).replace("\n{\n", f"\n{directives}{{\n", 1)
-    return Kernel(text, launch(384))
+    return Kernel(text, launch(threads))
 
 
 FAULTS = [
@@ -65,6 +69,13 @@ FAULTS = [
         field_case="K46",
     ),
     Fault(
+        "setmaxnreg of a warp whose warpgroup has no other warps",
+        "EMU_REGISTERS",
+        bounded(SPARE, ".maxntid 160, 1, 1\n.minnctapersm 1\n", threads=160),
+        Text("setp.ge.u32 %p1, %r0, 128;", "setp.ge.u32 %p1, %r0, 160;"),
+        field_case="K46",
+    ),
+    Fault(
         "a second setmaxnreg with no barrier after the first",
         "EMU_REGISTERS",
         bounded(TWICE),
@@ -87,6 +98,14 @@ FAULTS = [
         "EMU_REGISTERS_UNKNOWN",
         bounded(ROLES),
         Text("\n.minnctapersm 1\n", "\n"),
+    ),
+    Fault(
+        "a Hopper kernel of the project that takes 8 registers more than its producer gives back",
+        "EMU_DEADLOCK",
+        PERSISTENT,
+        Pattern(r"(setmaxnreg\.inc\.sync\.aligned\.u32) 216;", r"\1 224;"),
+        SETTING,
+        field_case="K46",
     ),
     Fault(
         "a Hopper kernel of the project whose producer gives no registers back",

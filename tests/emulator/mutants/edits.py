@@ -1,8 +1,9 @@
 """Every way in which one step of a kernel's protocol is left out or done wrong, as edits of its PTX text.
 
 A step is a fence, a wait, an arrival, a count of arrivals or bytes, a mask, a commit, a step of Cluster Launch Control,
-the choice of a CTA of a pair, or an allocation of tensor memory. Each edit touches one instruction, or the two halves
-of a cluster barrier. Pure text: nothing here runs a kernel or imports the emulator.
+the choice of a CTA of a pair, an allocation of tensor memory, or registers that a warpgroup gives or takes. Each edit
+touches one instruction, or the two halves of a cluster barrier. Pure text: nothing here runs a kernel or imports the
+emulator.
 
 Not mutated: bar.warp.sync as a whole, which compilers and authors put in for convergence more than for order (its mask
 is); the order of an arrive.expect_tx, whose bytes bring their own; the order of a cluster barrier's arrival, of which
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 _ROOTS = (
     "fence|membar|mbarrier|bar|barrier|cp|wgmma|tcgen05|clusterlaunchcontrol|griddepcontrol|elect|shfl|vote|redux|mapa"
+    "|setmaxnreg"
 )
 _PEER_BIT = 1 << 24  # of a shared address: which CTA of a pair
 _TO_EVEN = r"and\.b32(?=[^;]*,\s*-167772(?:1[7-9]|2[0-4])\s*;)"  # clears it, and at most the three lowest bits
@@ -299,6 +301,14 @@ def _tensor_memory(step: Step) -> Iterator[Edit]:
         yield "the permit kept", ""
 
 
+def _registers(step: Step) -> Iterator[Edit]:
+    """A warpgroup that takes none is only slower, so that is no mutant."""
+    if step.opcode.startswith("setmaxnreg"):
+        yield "8 registers more", step.spelled(str(int(step.operands[0]) + 8))
+        if step.has("dec"):
+            yield "no registers given back", ""
+
+
 _EDITS: dict[str, Callable[[Step], Iterator[Edit]]] = {
     "fences": _fences,
     "waits": _waits,
@@ -310,6 +320,7 @@ _EDITS: dict[str, Callable[[Step], Iterator[Edit]]] = {
     "pairs": _pairs,
     "threads": _threads,
     "tensor memory": _tensor_memory,
+    "registers": _registers,
 }
 KINDS = tuple(_EDITS)
 

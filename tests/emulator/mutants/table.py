@@ -12,8 +12,9 @@ _HEAD = """# Mutants
 
 A tool of the tests takes a correct kernel and leaves out, or does wrong, one step of its protocol at a time: every
 fence, wait, arrival, count of arrivals and bytes, mask, commit, step of Cluster Launch Control, choice of a CTA of a
-pair, and allocation of tensor memory. It runs each mutant under the policies and a few seeds until the emulator
-reports something. `make mutants` runs them all and writes this page; the slow tier of the tests runs a sample of 60.
+pair, allocation of tensor memory, and change of the registers of a warpgroup. It runs each mutant under the policies
+and a few seeds until the emulator reports something. `make mutants` runs them all and writes this page; the slow tier
+of the tests runs a sample of 60.
 
 The kernels are the project's own for Hopper (sm90) and for Blackwell (sm100), kernels written in Gluon and compiled by
 Triton for Blackwell, and kernels that the package opengemm emits for B200.

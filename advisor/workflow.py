@@ -443,15 +443,7 @@ def _candidates(plan: Plan) -> list[Candidate]:
 def _pinned(planned: Planned, candidate: Candidate, oracle: Oracle, progress: Progress) -> Planned:
     """The plan with `candidate` as its first choice; the problem and the other rungs stay as they are."""
     work = planned.workload
-    pins = {
-        "cluster": candidate.cluster,
-        "schedule": candidate.schedule,
-        "tile": candidate.tile,
-        "stages": candidate.stages,
-        "mma_ctas": candidate.work.mma_ctas,
-        "split_k": candidate.work.split_k,
-        "swap_ab": candidate.work.swap_ab,
-    }
+    pins = work.pins(candidate)
 
     class Pinned:
         """The workload, with the search of one family bound to one candidate."""

@@ -1,21 +1,23 @@
 """What a benchmark leaves behind: every sample of every contestant, and what the numbers depend on. The ratios that
-people quote are computed from it (`summary.py`), never stored beside it. Imports `records`.
+people quote are computed from it (`summary.py`), never stored beside it. Imports `kinds` and `records`.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
+import advisor.kinds  # noqa: F401  # what the record of a candidate is read with
 from advisor.errors import InputError
 from advisor.records.base import Record, round_six
-from advisor.records.candidate import Candidate, Family, GemmWork, Raster, RowWork, Schedule
+from advisor.records.candidate import Candidate, Family, Schedule
 from advisor.records.evidence import CaseVerdict, Chip
-from advisor.records.plan import RowWorkRecord
+from advisor.records.work import WorkRecord, record_type, with_work
 
 SCHEMA_VERSION = 1
 Role = Literal["pick", "twin", "candidate", "library", "library_whole", "triton", "copy"]
@@ -31,17 +33,10 @@ class CandidateRecord(Record):
     tile: tuple[int, int, int]
     stages: int
     threads: int
-    split_k: int
-    swap_ab: bool
-    mma_ctas: int
-    raster: tuple[str, int]
-    preferred_cluster: tuple[int, int, int] | None = None
-    row: RowWorkRecord | None = None  # of a row reduction
+    work: SerializeAsAny[WorkRecord]  # of the problem's kind
 
     @classmethod
-    def of(cls, c: Candidate) -> CandidateRecord:
-        w = c.work
-        row = RowWorkRecord.of(w) if isinstance(w, RowWork) else None
+    def of(cls, kind: str, c: Candidate) -> CandidateRecord:
         return cls(
             family=c.family,
             cluster=c.cluster,
@@ -49,17 +44,18 @@ class CandidateRecord(Record):
             tile=c.tile,
             stages=c.stages,
             threads=c.threads,
-            split_k=w.split_k,
-            swap_ab=w.swap_ab,
-            mma_ctas=w.mma_ctas,
-            raster=("along_n", 8) if row else (w.raster.order, w.raster.group),
-            preferred_cluster=w.preferred_cluster,
-            row=row,
+            work=record_type(kind).of(c.work),
         )
 
+    @classmethod
+    def read(cls, kind: object, data: Mapping[str, Any]) -> CandidateRecord:
+        """The candidate of a problem of that kind. Raises ValueError."""
+        own = {name: data[name] for name in cls.model_fields if name in data}
+        if "work" not in data:
+            own["work"] = record_type(kind).earlier(data)
+        return cls.model_validate(with_work(kind, own))
+
     def candidate(self) -> Candidate:
-        order: Any = self.raster[0]
-        unit = self.preferred_cluster or self.cluster
         return Candidate(
             family=self.family,
             cluster=self.cluster,
@@ -67,17 +63,7 @@ class CandidateRecord(Record):
             tile=self.tile,
             stages=self.stages,
             threads=self.threads,
-            work=self.row.work()
-            if self.row
-            else GemmWork(
-                mma_ctas=self.mma_ctas,
-                multicast_a=unit[1],
-                multicast_b=unit[0],
-                split_k=self.split_k,
-                swap_ab=self.swap_ab,
-                raster=Raster(order, self.raster[1]),
-                preferred_cluster=self.preferred_cluster,
-            ),
+            work=self.work.work(),
         )
 
     @property
@@ -86,13 +72,9 @@ class CandidateRecord(Record):
         x, y, z = self.cluster
         words = [self.family, self.schedule, f"{self.tile[0]}x{self.tile[1]}"]
         words += [f"cluster {x}x{y}" + (f"x{z}" if z > 1 else "")] if x * y * z > 1 else []
-        words += [f"or {'x'.join(map(str, self.preferred_cluster))}"] if self.preferred_cluster else []
-        words += [f"{self.stages} stages"]
-        words += [f"{self.threads} threads", *([] if self.row.vectors else ["streamed"])] if self.row else []
-        words += [f"split {self.split_k}"] if self.split_k > 1 else []
-        words += ["swapped"] if self.swap_ab else []
-        words += [f"raster {self.raster[0]} {self.raster[1]}"] if self.raster != ("along_n", 8) else []
-        return " ".join(words)
+        c = self.candidate()
+        words += [f"or {'x'.join(map(str, c.unit))}"] if c.work.preferred_cluster else []
+        return " ".join([*words, f"{self.stages} stages", *self.work.label(c)])
 
 
 class State(Record):
@@ -144,6 +126,21 @@ class ProblemResult(Record):
     rotated_bytes: int = 0  # together; below twice the L2 where MAX_COPIES cut them off
     contestants: list[Contestant] = Field(default_factory=list)
     not_run: str = ""  # why nothing was measured
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_kind(cls, data: Any) -> Any:
+        """What is read says its kind once, in the problem: the contestants' candidates are read by it."""
+        if not isinstance(data, dict) or not isinstance(data.get("problem"), dict):
+            return data
+        kind = data["problem"].get("kind")
+        found = [
+            {**each, "candidate": CandidateRecord.read(kind, each["candidate"])}
+            if isinstance(each, dict) and isinstance(each.get("candidate"), dict)
+            else each
+            for each in data.get("contestants", [])
+        ]
+        return {**data, "contestants": found}
 
     def by_role(self, role: Role) -> list[Contestant]:
         return [each for each in self.contestants if each.role == role]

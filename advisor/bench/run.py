@@ -123,7 +123,7 @@ def _without_baseline(contest: Contest, name: str) -> Contest:
 def _nothing(
     prepared: Prepared, why: str, contest: Contest | None = None, lost: Mapping[str, Measured] | None = None
 ) -> ProblemResult:
-    rows = [_contestant(name, each, contest) for name, each in (lost or {}).items()] if contest else []
+    rows = [_contestant(name, each, contest, prepared) for name, each in (lost or {}).items()] if contest else []
     return ProblemResult(
         name=prepared.name,
         problem=prepared.document,
@@ -139,9 +139,9 @@ def _result(prepared: Prepared, contest: Contest, outcome: Outcome, lost: Mappin
     measured = {**outcome.contestants, **lost}
     order = [PICK, f"{PICK} twin", *(name for name in contest.rivals if name != PICK), *contest.job.baselines]
     names = [name for name in order if name in measured] + [name for name in measured if name not in order]
-    rows = [_contestant(name, measured[name], contest) for name in names]
+    rows = [_contestant(name, measured[name], contest, prepared) for name in names]
     for name, (_, why) in contest.rejected.items():
-        rows.append(_contestant(name, Measured("not_run", why), contest))
+        rows.append(_contestant(name, Measured("not_run", why), contest, prepared))
     return ProblemResult(
         name=prepared.name,
         problem=prepared.document,
@@ -154,10 +154,10 @@ def _result(prepared: Prepared, contest: Contest, outcome: Outcome, lost: Mappin
     )
 
 
-def _contestant(name: str, measured: Measured, contest: Contest) -> Contestant:
+def _contestant(name: str, measured: Measured, contest: Contest, prepared: Prepared) -> Contestant:
     base = name.removesuffix(" twin")
     rival = contest.rivals.get(base)
-    record = CandidateRecord.of(rival.candidate) if rival else None
+    record = CandidateRecord.of(prepared.document["kind"], rival.candidate) if rival else None
     verdict: CaseVerdict = measured.verdict
     return Contestant(
         name=name,

@@ -115,11 +115,12 @@ class Store:
                 "AND chip = ? AND driver = ? AND role IN (?, ?) AND candidate IS NOT NULL ORDER BY date, id",
                 wanted,
             ).fetchall()
-        newest: dict[str, Known] = {}
+        newest: dict[Candidate, Known] = {}
         for text, median_us, digest, date, verdict in rows:
-            newest.pop(text, None)
+            candidate = CandidateRecord.read(document["kind"], json.loads(text)).candidate()
+            newest.pop(candidate, None)
             if verdict == "correct" and median_us is not None and digest:
-                newest[text] = Known(CandidateRecord.model_validate_json(text).candidate(), median_us, digest, date)
+                newest[candidate] = Known(candidate, median_us, digest, date)
         return [each for each in newest.values() if bundle_sha256_of(each.candidate) == each.bundle_sha256]
 
     @contextmanager

@@ -6,7 +6,7 @@
       build/                    not committed: <id>.<target>.cubin, .ptx and build.json
       validation.json runtime.json report*.md report*.html    written by later steps, not in the manifest
 
-Imports `machine`, `records` and `errors`.
+Imports `kinds`, `machine`, `records` and `errors`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import ConfigDict, ValidationError
 
+import advisor.kinds  # noqa: F401  # what the record of a plan is read with
 from advisor import __version__
 from advisor.bundle.coherence import check_launch
 from advisor.bundle.headers import headers_of, include_closure

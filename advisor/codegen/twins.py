@@ -52,7 +52,7 @@ def halved(c: Candidate) -> Candidate:
     """The candidate on clusters of half the size. The longer side in the plane of the output gives way, y before x;
     slices of K that sit in one cluster (z) only when nothing else is left. A CTA pair keeps its two CTAs along x."""
     x, y, z = c.cluster
-    least_x = c.work.mma_ctas
+    least_x = c.work.least_x
     if y > 1 and (y >= x or x <= least_x):
         y //= 2
     elif x > least_x:

@@ -11,6 +11,7 @@ from importlib import import_module
 from advisor.kinds.kind import Kind
 from advisor.kinds.workload import Workload
 from advisor.problem import Problem, registry
+from advisor.records.work import found_by
 
 __all__ = ["Kind", "Workload", "forget", "kind_of", "register", "workload"]
 
@@ -40,3 +41,6 @@ def kind_of(name: str) -> Kind:
 def workload(problem: Problem) -> Workload:
     """The workload of a resolved problem."""
     return kind_of(problem.kind).workload(problem)
+
+
+found_by(lambda name: kind_of(name).work)

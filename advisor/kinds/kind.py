@@ -1,4 +1,7 @@
-"""What a kind of work hands to the house, beside the methods of its workload. Imports `problem` and `workload`."""
+"""What a kind of work hands to the house, beside the methods of its workload.
+
+Imports `problem`, `records` and `workload`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from advisor.kinds.workload import Workload
 from advisor.problem import Problem
+from advisor.records.work import WorkRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +21,4 @@ class Kind:
     name: str  # `kind:` in a problem file, and the first word of the kind's templates
     problem: type[Problem]
     workload: Callable[[Any], Workload]
+    work: type[WorkRecord]  # the kind's own part of a candidate, as data

@@ -167,6 +167,9 @@ class Workload(Protocol):
     def forces(self) -> Mapping[str, Any]:
         """The overrides that the problem gives, by name."""
 
+    def pins(self, c: Candidate) -> Mapping[str, Any]:
+        """The overrides that leave nothing but the candidate."""
+
     def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
         """The candidate with overrides put in, legal or not."""
 

@@ -48,9 +48,9 @@ from advisor.records.plan import (
     Target,
     Tile,
     Verdict,
-    work_record,
 )
 from advisor.records.rows import Violation
+from advisor.records.work import record_type
 
 STEPS = (
     step1_necessity,
@@ -330,7 +330,7 @@ def _choice(f: Facts, rung: Rung) -> Choice:
     )
     waves = timing.tiles / workers
     last = timing.tiles % workers or workers
-    m, n, k = c.tile
+    k = c.tile[2]
     spread = MEASURED_SPREAD if rung.evidence == "measured" else SPREAD.get(timing.bound, WIDE_SPREAD)
     derived = {
         "max_active_clusters": sum_of(rung),
@@ -352,10 +352,10 @@ def _choice(f: Facts, rung: Rung) -> Choice:
         smem_bytes=r.dynamic_smem_bytes,
         tmem_columns=r.tmem_columns,
         registers_budget=r.registers,
-        tile=Tile(cta=c.tile, cluster=(*c.cluster_tile, k), problem=(n, m, k) if c.work.swap_ab else c.tile),
+        tile=Tile(cta=c.tile, cluster=(*c.cluster_tile, k), problem=c.work.problem_tile(c)),
         grid_blocks=clusters * c.cluster_size,
         grid_clusters=clusters,
-        work=work_record(c.work),
+        work=record_type(f.workload.document["kind"]).of(c.work),
         residency=Residency(
             derived=derived,
             queried=_queried(rung),
@@ -450,7 +450,7 @@ def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, find
                 },
             )
         )
-    if c.work.mma_ctas == 2 and top.tiles.launched[0] > top.tiles.tiles[0]:
+    if c.work.least_x == 2 and top.tiles.launched[0] > top.tiles.tiles[0]:
         findings.append(
             Finding(
                 code="PAIR_WASTE",
@@ -579,12 +579,9 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
         "clc": "a persistent loop with Cluster Launch Control",
     }[c.schedule]
     cluster = "no cluster" if c.cluster_size == 1 else f"a cluster of {cluster_words(c)}"
-    pair = " whose CTA pairs issue one MMA" if c.work.mma_ctas == 2 else ""
-    extras = (f", K in {c.work.split_k} slices" if c.work.split_k > 1 else "") + (
-        ", operands swapped" if c.work.swap_ab else ""
-    )
+    beside_cluster, beside_schedule = c.work.says()
     text = (
-        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{pair}, {how}{extras}; "
+        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{beside_cluster}, {how}{beside_schedule}; "
         f"{'measured' if top.evidence == 'measured' else 'predicted by the model:'} {top.time_us:.4g} us on "
         f"{top.profile.title}, {top.timing.bound} bound"
     )

@@ -53,7 +53,7 @@ def view(f: Facts) -> Step:
                 ],
             )
         )
-    if c.work.mma_ctas == 2:
+    if c.work.least_x == 2:
         decisions.append(
             Decision(
                 question="What does the pair's leader do?",

@@ -94,7 +94,7 @@ def rung_kernels(chosen: Candidate) -> list[Candidate]:
 def _halved(c: Candidate) -> Candidate:
     """On clusters of half the size: y before x where it is as long, a pair keeps its two CTAs, slices of K last."""
     x, y, z = c.cluster
-    least = c.work.mma_ctas
+    least = c.work.least_x
     if y > 1 and (y >= x or x <= least):
         return c.on_cluster(x, y // 2, z)
     return c.on_cluster(x // 2, y, z) if x > least else c.on_cluster(x, y, z // 2)

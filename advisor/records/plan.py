@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, model_validator
 
 from advisor.machine.profile import EvidenceKind
 from advisor.records.base import Record
-from advisor.records.candidate import Candidate, Family, GemmWork, Raster, RowWork, Schedule
-from advisor.records.candidate import Work as CandidateWork
+from advisor.records.candidate import Candidate, Family, Schedule
 from advisor.records.counts import CountTable
+from advisor.records.work import WorkRecord, with_work
 
 SCHEMA_VERSION = 1
 Verdict = Literal["plan", "adjust", "fallback", "refuse", "noop"]
@@ -35,96 +35,6 @@ class Tile(Record):
     cta: Triple  # (M, N, K) of one CTA, MMA coordinates
     cluster: Triple  # (M, N, K) of one cluster, MMA coordinates
     problem: Triple  # one CTA's tile in the problem's (m, n, k): swapped where `swap_ab`
-
-
-class RasterRecord(Record):
-    order: Literal["along_m", "along_n"]
-    group: int
-
-
-class Multicast(Record):
-    a: int
-    b: int
-
-
-class Work(Record):
-    """The choice as the GEMM kind sees it."""
-
-    mma_ctas: Literal[1, 2] = 1
-    multicast: Multicast
-    split_k: int = 1
-    swap_ab: bool = False
-    raster: RasterRecord
-    preferred_cluster: Triple | None = None
-
-    @classmethod
-    def of(cls, work: GemmWork) -> Work:
-        return cls(
-            mma_ctas=2 if work.mma_ctas == 2 else 1,
-            multicast=Multicast(a=work.multicast_a, b=work.multicast_b),
-            split_k=work.split_k,
-            swap_ab=work.swap_ab,
-            raster=RasterRecord(order=work.raster.order, group=work.raster.group),
-            preferred_cluster=work.preferred_cluster,
-        )
-
-    def work(self) -> GemmWork:
-        return GemmWork(
-            mma_ctas=self.mma_ctas,
-            multicast_a=self.multicast.a,
-            multicast_b=self.multicast.b,
-            split_k=self.split_k,
-            swap_ab=self.swap_ab,
-            raster=Raster(self.raster.order, self.raster.group),
-            preferred_cluster=self.preferred_cluster,
-        )
-
-    @property
-    def extents(self) -> str:
-        """What the three numbers of a tile are."""
-        return "M x N x K"
-
-    def words(self) -> list[str]:
-        """What is particular about the choice, for a report."""
-        found = ["2-CTA MMA: each CTA loads half of B"] if self.mma_ctas > 1 else []
-        receivers = (("A", self.multicast.a), ("B", self.multicast.b // self.mma_ctas))  # of one load
-        found += [f"multicast of {name} to {count} CTAs" for name, count in receivers if count > 1]
-        found += [f"{self.split_k} K slices"] if self.split_k > 1 else []
-        return found + (["swapped operands"] if self.swap_ab else [])
-
-
-class RowWorkRecord(Record):
-    """The choice as row reductions see it."""
-
-    row_threads: int  # of one CTA that share a row
-    vectors: int  # of 16 bytes that a thread keeps of a row; 0: the row is streamed
-    batch: int
-    ctas_per_sm: int
-
-    @classmethod
-    def of(cls, work: RowWork) -> RowWorkRecord:
-        return cls(row_threads=work.row_threads, vectors=work.vectors, batch=work.batch, ctas_per_sm=work.ctas_per_sm)
-
-    def work(self) -> RowWork:
-        return RowWork(self.row_threads, self.vectors, self.batch, self.ctas_per_sm)
-
-    @property
-    def extents(self) -> str:
-        """What the three numbers of a tile are."""
-        return "rows x columns x elements of a vector"
-
-    def words(self) -> list[str]:
-        """What is particular about the choice, for a report."""
-        kept = f"{self.vectors} vectors a thread kept on chip" if self.vectors else "the row streamed"
-        return [f"{self.row_threads} threads of a CTA to a row", kept]
-
-
-def work_record(work: CandidateWork) -> Work | RowWorkRecord:
-    """The kind's own part of a candidate as plan.json has it."""
-    if isinstance(work, RowWork):
-        return RowWorkRecord.of(work)
-    assert isinstance(work, GemmWork)
-    return Work.of(work)
 
 
 class ClusterResidency(Record):
@@ -171,7 +81,7 @@ class Choice(Record):
     tile: Tile
     grid_blocks: int
     grid_clusters: int
-    work: Work | RowWorkRecord
+    work: SerializeAsAny[WorkRecord]  # of the problem's kind
     residency: Residency
     prediction: Prediction
     trigger: str  # when this rung runs, in words
@@ -260,3 +170,15 @@ class Plan(Record):
     experiment: Experiment | None = None
     not_verified: list[str] = Field(default_factory=list)
     counts: CountTable | None = None  # what can be counted of the choice without the chip
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_kind(cls, data: Any) -> Any:
+        """A plan that is read says its kind once, in the problem: the choices' own parts are read by it."""
+        if not isinstance(data, dict) or not isinstance(data.get("problem"), dict):
+            return data
+        kind, found = data["problem"].get("kind"), dict(data)
+        for name in ("choices", "choice", "alternatives"):
+            if name in found:
+                found[name] = with_work(kind, found[name])
+        return found

@@ -52,13 +52,10 @@ def promises(workload: Workload, c: Candidate, plan: Plan | None = None) -> Prom
         if smaller is None or small_layout is None:
             return found
         return replace(found, smaller=from_tables(plan, small_layout, smaller, "_of_smaller_clusters"))
-    remote = dict(layout.remote_bytes)
-    if not remote and c.cluster[2] > 1:
-        remote = {"partial sums": c.tile[0] * c.tile[1] * 4 * (c.cluster[2] - 1) // c.cluster[2]}
     return Promises(
         tuple(workload.sharing(c)),
         tuple(workload.barriers(c)),
-        remote,
+        dict(layout.remote_bytes),
         c.schedule,
         c.unit_size,
         layout,

@@ -20,7 +20,9 @@ from advisor.bench.results import (
 )
 from advisor.bench.summary import geomean, line, lines, predictions, ratio, regrets, total, totals
 from advisor.errors import InputError
-from advisor.records.candidate import Candidate, GemmWork, Raster
+from advisor.kinds.gemm.work import GemmWork, Raster
+from advisor.kinds.row_reduce.work import RowWork
+from advisor.records.candidate import Candidate
 from advisor.records.evidence import Chip
 
 CANDIDATE = Candidate(
@@ -34,7 +36,7 @@ def contestant(role: Any, samples: list[float], **changes: Any) -> Contestant:
         "name": changes.pop("name", role),
         "role": role,
         "label": role,
-        "candidate": CandidateRecord.of(CANDIDATE) if own else None,
+        "candidate": CandidateRecord.of("gemm", CANDIDATE) if own else None,
         "verdict": "correct" if own else "not_run",
         "samples_us": samples,
         **changes,
@@ -44,7 +46,8 @@ def contestant(role: Any, samples: list[float], **changes: Any) -> Contestant:
 
 def problem(*contestants: Contestant, **changes: Any) -> ProblemResult:
     fields: dict[str, Any] = {
-        "name": "p", "problem": {"m": 1}, "arguments": {"m": 1}, "flops": 2_000_000, "least_bytes": 1_000_000,
+        "name": "p", "problem": {"kind": "gemm", "m": 1}, "arguments": {"m": 1},
+        "flops": 2_000_000, "least_bytes": 1_000_000,
         "contestants": list(contestants), **changes,
     }  # fmt: skip
     return ProblemResult(**fields)
@@ -144,9 +147,21 @@ def test_results_read_back_as_they_were_and_a_problem_stands_on_a_line(tmp_path:
 
 
 def test_a_candidate_comes_back_whole() -> None:
-    record = CandidateRecord.of(CANDIDATE)
+    record = CandidateRecord.of("gemm", CANDIDATE)
     assert record.candidate() == CANDIDATE
     assert record.label == "sm90 static 128x256 cluster 2x1 4 stages raster along_m 16"
+
+
+def test_a_candidate_of_an_earlier_result_is_read_by_the_kind_of_its_problem() -> None:
+    common = {"family": "sm90", "cluster": [2, 1, 1], "schedule": "static", "tile": [128, 256, 64], "stages": 4}
+    gemm = {"split_k": 1, "swap_ab": False, "mma_ctas": 1, "raster": ["along_m", 16]}
+    assert CandidateRecord.read("gemm", {**common, "threads": 384, **gemm}).candidate() == CANDIDATE
+    row = {"row_threads": 256, "vectors": 4, "batch": 2, "ctas_per_sm": 1}
+    found = CandidateRecord.read("row_reduce", {**common, "threads": 256, **gemm, "row": row})
+    assert found.candidate().work == RowWork(256, 4, 2, 1)
+    assert CandidateRecord.read("row_reduce", found.model_dump(mode="json")) == found
+    with pytest.raises(ValueError, match="not known"):
+        CandidateRecord.read("conv", {**common, "threads": 256})
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 2}', "[1]"])

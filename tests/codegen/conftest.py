@@ -9,9 +9,10 @@ import pytest
 
 from advisor.kinds import workload as make_workload
 from advisor.kinds.gemm import portable, sm90, sm100
+from advisor.kinds.gemm.work import GemmWork, GemmWorkRecord
 from advisor.kinds.workload import Workload
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from advisor.records.plan import Choice, Plan
 
 
@@ -102,14 +103,7 @@ def _choice(p: GemmProblem, c: Candidate) -> Choice:
             "tile": {"cta": c.tile, "cluster": (*c.cluster_tile, c.tile[2]), "problem": c.tile},
             "grid_blocks": 1,
             "grid_clusters": 1,
-            "work": {
-                "mma_ctas": c.work.mma_ctas,
-                "multicast": {"a": c.work.multicast_a, "b": c.work.multicast_b},
-                "split_k": c.work.split_k,
-                "swap_ab": c.work.swap_ab,
-                "raster": {"order": c.work.raster.order, "group": c.work.raster.group},
-                "preferred_cluster": c.work.preferred_cluster,
-            },
+            "work": GemmWorkRecord.of(c.work),
             "residency": {
                 "derived": {},
                 "max_active_clusters": 1,

@@ -19,10 +19,11 @@ from advisor.codegen.render import check_launch, problem_yaml
 from advisor.errors import AdvisorError, RefusedError, ToolError
 from advisor.kinds import workload
 from advisor.kinds.gemm import sm100
+from advisor.kinds.gemm.work import GemmWork
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile
 from advisor.problem import parse_problem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from advisor.records.launch import KernelSpec, Launch
 from advisor.records.plan import Plan
 from tests.codegen.conftest import make_plan, problem, sm90_candidate

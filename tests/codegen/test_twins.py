@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.codegen.twins import halved, other_schedules, single_cta, smaller_clusters, twins
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.kinds.gemm.work import GemmWork
+from advisor.records.candidate import Candidate
 
 
 def _candidate(cluster: tuple[int, int, int], schedule: str = "static", **work: object) -> Candidate:

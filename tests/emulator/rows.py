@@ -12,8 +12,9 @@ from advisor.bundle.resolve import Facts, resolve
 from advisor.codegen import templates
 from advisor.emulator import Outcome, load_program, run
 from advisor.kinds.row_reduce import kernels, numerics
+from advisor.kinds.row_reduce.work import RowWork
 from advisor.problem.row_reduce import RowReduceProblem
-from advisor.records.candidate import Candidate, Family, RowWork, Schedule
+from advisor.records.candidate import Candidate, Family, Schedule
 from advisor.records.case import Case
 from advisor.records.launch import Launch, Rung
 from advisor.toolchain import Unit, compile_cuda

@@ -13,9 +13,10 @@ from advisor.emulator import KernelFault, Outcome, load_program, run
 from advisor.emulator.policy import CLUSTER_MIXES
 from advisor.emulator.world import cut_profile
 from advisor.kinds.gemm import numerics, sm100
+from advisor.kinds.gemm.work import GemmWork
 from advisor.machine.profile_file import load_profile
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from tests.emulator.gemms import Gemm, case_of, problem, ptx_of, resolved
 
 POLICIES = ["eager", "lazy", "random", "adversarial"]

@@ -11,8 +11,9 @@ from advisor.bundle.store import read_bundle, units
 from advisor.codegen import templates
 from advisor.emulator import KernelFault, load_program
 from advisor.kinds.gemm import sm90
+from advisor.kinds.gemm.work import GemmWork
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from advisor.toolchain import Unit, compile_cuda
 from tests.emulator.gemms import Gemm, case_of, problem
 

@@ -12,9 +12,10 @@ import pytest
 from advisor.kinds.gemm import numerics
 from advisor.kinds.gemm.interface import arguments as launch_arguments
 from advisor.kinds.gemm.interface import buffers as launch_buffers
+from advisor.kinds.gemm.work import GemmWork
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from advisor.records.case import Case
 
 CANDIDATE = Candidate("sm90", (2, 1, 1), "static", (64, 32, 32), 3, 256, GemmWork(multicast_b=2))

@@ -11,8 +11,9 @@ import pytest
 from advisor.codegen import templates
 from advisor.kinds.gemm import portable
 from advisor.kinds.gemm.interface import arguments, buffers
+from advisor.kinds.gemm.work import GemmWork, Raster
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork, Raster
+from advisor.records.candidate import Candidate
 from advisor.records.launch import KernelSpec
 from advisor.toolchain import Compiled, Unit, broken_promises, compile_cuda, compile_many, sass_facts
 

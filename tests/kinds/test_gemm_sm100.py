@@ -12,9 +12,10 @@ from advisor.bundle import evaluate
 from advisor.kinds import workload
 from advisor.kinds.gemm import launches, sm100
 from advisor.kinds.gemm.interface import arguments
+from advisor.kinds.gemm.work import GemmWork
 from advisor.machine import load_profile
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from advisor.records.launch import Kernel, ScalarParam, ScratchParam, TensorMapParam
 
 SMEM = 232448  # opt-in limit of one CTA on sm_100

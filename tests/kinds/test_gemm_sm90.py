@@ -10,9 +10,10 @@ import pytest
 from advisor.bundle import evaluate
 from advisor.kinds.gemm import cost, sm90, space
 from advisor.kinds.gemm.interface import arguments
+from advisor.kinds.gemm.work import GemmWork, Raster
 from advisor.machine import load_profile
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork, Raster
+from advisor.records.candidate import Candidate
 from advisor.records.launch import Kernel, PtrParam, ScalarParam, ScratchParam, TensorMapParam
 
 SMEM = 232448  # opt-in limit of one CTA on sm_90

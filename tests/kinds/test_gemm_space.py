@@ -10,10 +10,10 @@ import pytest
 from advisor.kinds import workload
 from advisor.kinds.gemm import cost, sm90, sm100, space, tma
 from advisor.kinds.gemm.families import module_of
+from advisor.kinds.gemm.work import Raster
 from advisor.machine import load_profile
 from advisor.machine.occupancy import ctas_per_sm
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Raster
 from advisor.simulation import uniform_makespan
 
 FAMILIES = [("sm100", "b200"), ("sm90", "h200"), ("portable", "h200")]

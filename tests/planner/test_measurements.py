@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from advisor.kinds import workload
+from advisor.kinds.gemm.work import Raster
 from advisor.machine import load_profile
 from advisor.planner import plan
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Raster
 
 SHAPE = {"kind": "gemm", "m": 4096, "n": 4096, "k": 4096}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from advisor.codegen.twins import twins
+from advisor.kinds.gemm.work import GemmWork, Raster
 from advisor.planner import step2_mapping
 from advisor.planner.context import kernel_id
 from advisor.planner.step9_fallback import rung_kernels
-from advisor.records.candidate import Candidate, GemmWork, Raster, Resources
+from advisor.records.candidate import Candidate, Resources
 from advisor.records.rows import TileMap
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from advisor.codegen.templates import folder, headers_for, render
 from advisor.kinds.gemm import sm90
+from advisor.kinds.gemm.work import GemmWork, Raster
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork, Raster
+from advisor.records.candidate import Candidate
 from advisor.records.launch import Kernel, KernelSpec, TensorMapParam
 from advisor.toolchain import Compiled, Unit, broken_promises, compile_cuda, sass_facts
 

@@ -6,8 +6,9 @@ import time
 
 from advisor.codegen import templates
 from advisor.kinds.gemm import portable, sm90
+from advisor.kinds.gemm.work import GemmWork
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, GemmWork
+from advisor.records.candidate import Candidate
 from advisor.records.launch import KernelSpec
 from advisor.toolchain import Cache, Unit, compile_cuda, compile_many, compiler_version
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm import cost, interface, launches, space, tma
 from advisor.kinds.gemm.families import module_of
+from advisor.kinds.gemm.work import GemmWorkRecord
 from advisor.kinds.kind import Kind
 from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
 from advisor.machine.features import Feature, supports
@@ -259,6 +260,10 @@ class Gemm:
     def forces(self) -> Mapping[str, Any]:
         o = self.problem.overrides
         return {name: getattr(o, name) for name in OVERRIDES if getattr(o, name) is not None}
+
+    def pins(self, c: Candidate) -> Mapping[str, Any]:
+        own = {name: getattr(c, name) for name in ("cluster", "schedule", "tile", "stages")}
+        return own | {name: getattr(c.work, name) for name in ("mma_ctas", "split_k", "swap_ab")}
 
     def limits(self) -> Mapping[str, Any]:
         p = self.problem
@@ -579,4 +584,4 @@ def _ask(
     return resident
 
 
-KIND = Kind("gemm", GemmProblem, Gemm)
+KIND = Kind("gemm", GemmProblem, Gemm, GemmWorkRecord)

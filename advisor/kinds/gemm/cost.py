@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm.space import LEGAL, SCHEDULE_RANK, Bools, Ints, Table
 from advisor.kinds.gemm.tma import store_through_tma
+from advisor.kinds.gemm.work import Raster
 from advisor.kinds.workload import DRAM_SHARPNESS
 from advisor.machine.occupancy import free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem, Matrix
-from advisor.records.candidate import Family, Raster
+from advisor.records.candidate import Family
 from advisor.records.rows import Violation
 
 Floats = NDArray[np.float64]

@@ -34,9 +34,16 @@ def layout(p: GemmProblem, c: Candidate) -> KernelLayout | None:
         meetings={each.name: "tile" if each.name in PER_TILE else "cluster" for each in meetings},
         loads=_loads(p, c),
         remote_rows=("partial sums",) if launches.slices_in_cluster(c) else (),
+        remote_bytes={"partial sums": pushed_bytes(c)} if launches.slices_in_cluster(c) else {},
         remote_slots={"ticket_full": TICKET_BYTES} if c.schedule == "ticket" else {},
         cluster_tiles=launches.cluster_tiles(p, c),
     )
+
+
+def pushed_bytes(c: Candidate) -> int:
+    """Partial sums, fp32, that a CTA of a cluster of K slices stores into the others: all but its own part."""
+    slices = c.cluster[2]
+    return c.tile[0] * c.tile[1] * 4 * (slices - 1) // slices
 
 
 def _warpgroups(c: Candidate) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from advisor.kinds.gemm.work import GemmWork
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate, Resources
 from advisor.records.launch import Kernel, KernelSpec, Param, PtrParam, ScalarParam
@@ -96,6 +97,7 @@ def candidates(p: GemmProblem) -> list[Candidate]:
                     tile=(tile_m, tile_n, k_bytes // p.a.element_bytes),
                     stages=stages,
                     threads=32 * warps_m * warps_n,
+                    work=GemmWork(),
                 )
             )
     return rows

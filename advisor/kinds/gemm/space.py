@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from advisor.kinds.gemm import launches, tma
 from advisor.kinds.gemm.families import FamilyModule, module_of
+from advisor.kinds.gemm.work import GemmWork, Raster
 from advisor.machine.features import Feature, supports
 from advisor.machine.occupancy import clusters_by_group, ctas_per_sm
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
-from advisor.records.candidate import Candidate, Family, GemmWork, OccupancyKey, Raster, Resources, Schedule
+from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources, Schedule
 from advisor.records.rows import Violation
 
 Ints = NDArray[np.int64]

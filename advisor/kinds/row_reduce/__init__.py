@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.kind import Kind
 from advisor.kinds.row_reduce import kernels, space, words
+from advisor.kinds.row_reduce.work import RowWorkRecord
 from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
@@ -147,6 +148,9 @@ class RowReduce:
     def forces(self) -> Mapping[str, Any]:
         o = self.problem.overrides
         return {name: getattr(o, name) for name in OVERRIDES if getattr(o, name) is not None}
+
+    def pins(self, c: Candidate) -> Mapping[str, Any]:
+        return {name: getattr(c, name) for name in OVERRIDES}
 
     def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
         return space.forced(c, overrides)
@@ -304,4 +308,4 @@ class RowReduce:
         return space.simpler(c)
 
 
-KIND = Kind("row_reduce", RowReduceProblem, RowReduce)
+KIND = Kind("row_reduce", RowReduceProblem, RowReduce, RowWorkRecord)

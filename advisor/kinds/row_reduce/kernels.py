@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from advisor.kinds.row_reduce.work import RowWork
 from advisor.problem.row_reduce import RowReduceProblem
-from advisor.records.candidate import Candidate, Family, Resources, RowWork
+from advisor.records.candidate import Candidate, Family, Resources
 from advisor.records.launch import Kernel, KernelSpec, Param, PtrParam, ScalarParam
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, Violation
 

@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
+from advisor.kinds.row_reduce.work import STREAM_SLOTS, RowWork
 from advisor.kinds.workload import Occupancy, Timing
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm, free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import NORMS, RowReduceProblem
-from advisor.records.candidate import STREAM_SLOTS, Candidate, Family, OccupancyKey, RowWork, Schedule
+from advisor.records.candidate import Candidate, Family, OccupancyKey, Schedule
 from advisor.records.rows import Violation
 
 CLUSTERS = (1, 2, 4, 8, 16)

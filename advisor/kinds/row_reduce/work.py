@@ -1,0 +1,79 @@
+"""What only row reductions understand of a candidate, and that part as data. Imports `records`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from advisor.records.candidate import Candidate, Work
+from advisor.records.work import WorkRecord
+
+STREAM_SLOTS = 8  # vectors of a thread in flight where a row is streamed
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork(Work):
+    """The part of a candidate that only row reductions understand. A candidate's `tile` is (rows of a CTA side by side,
+    columns of one CTA's run, elements of a vector), its `stages` the slots of a thread."""
+
+    row_threads: int = 256  # of one CTA that share a row
+    vectors: int = 0  # of 16 bytes that a thread keeps of a row; 0: the row is streamed
+    batch: int = 1  # vectors of a thread that are computed at a time
+    ctas_per_sm: int = 1  # that an SM's registers must hold: what caps the registers of a thread
+
+    def kept_columns(self, c: Candidate) -> int:
+        """Columns that a cluster keeps on chip; 0 where it streams."""
+        return self.vectors * self.row_threads * c.cluster_size * c.tile[2]
+
+    def conditions(self, c: Candidate) -> list[str]:
+        return [f"a row has at most {self.kept_columns(c)} columns"] if self.vectors else []
+
+    def suffix(self, c: Candidate) -> str:
+        return "" if self.vectors else "_streamed"
+
+    def on_cluster(self, c: Candidate, x: int, y: int, z: int) -> Candidate:
+        """A smaller cluster may not hold the row, so it streams it: rows of any length pass through."""
+        held = max(1, 1024 // c.threads)  # 64 registers a thread
+        work = RowWork(row_threads=c.threads, vectors=0, batch=min(self.batch, 2), ctas_per_sm=held)
+        return replace(c, cluster=(x, y, z), work=work, stages=STREAM_SLOTS, tile=(1, *c.tile[1:]))
+
+    def cluster_tile(self, c: Candidate) -> tuple[int, int]:
+        """(rows, columns) of one cluster: all of its CTAs share a row."""
+        return c.tile[0], c.tile[1] * c.cluster_size
+
+    def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
+        return (c.family, c.tile, self, c.cluster, c.stages)
+
+
+class RowWorkRecord(WorkRecord):
+    """The choice as row reductions see it."""
+
+    row_threads: int  # of one CTA that share a row
+    vectors: int  # of 16 bytes that a thread keeps of a row; 0: the row is streamed
+    batch: int
+    ctas_per_sm: int
+
+    @classmethod
+    def of(cls, work: RowWork) -> RowWorkRecord:
+        return cls(row_threads=work.row_threads, vectors=work.vectors, batch=work.batch, ctas_per_sm=work.ctas_per_sm)
+
+    def work(self) -> RowWork:
+        return RowWork(self.row_threads, self.vectors, self.batch, self.ctas_per_sm)
+
+    @property
+    def extents(self) -> str:
+        """What the three numbers of a tile are."""
+        return "rows x columns x elements of a vector"
+
+    def words(self) -> list[str]:
+        """What is particular about the choice, for a report."""
+        kept = f"{self.vectors} vectors a thread kept on chip" if self.vectors else "the row streamed"
+        return [f"{self.row_threads} threads of a CTA to a row", kept]
+
+    def label(self, c: Candidate) -> list[str]:
+        return [f"{c.threads} threads", *([] if self.vectors else ["streamed"])]
+
+    @classmethod
+    def earlier(cls, data: Mapping[str, Any]) -> RowWorkRecord:
+        return cls.model_validate(data["row"])

@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
     StaticScheduler scheduler = {place.cluster, raster.total(), place.clusters};
 #else
     const TicketSlot ticket = {smem + Smem::kTicketSlot, smem + Smem::kTicketFull, smem + Smem::kTicketEmpty};
-    TicketScheduler scheduler(place.cluster, raster.total(), ticket);
+    TicketScheduler<kClusterSize> scheduler(place.cluster, raster.total(), ticket);
 #endif
 
     if (warpgroup == 0) {

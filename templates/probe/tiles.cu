@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(64, 1)
 #elif ADVISOR_SCHEDULE == ADVISOR_STATIC
     StaticScheduler scheduler = {cluster, total, clusters};
 #elif ADVISOR_SCHEDULE == ADVISOR_TICKET
-    TicketScheduler scheduler(cluster, total, ticket);
+    TicketScheduler<kCluster> scheduler(cluster, total, ticket);
 #else
     ClcScheduler<1, kCluster, kCluster> scheduler(cluster, total, blockIdx.x % kCluster, place);
 #endif

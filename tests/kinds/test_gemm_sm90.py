@@ -183,8 +183,9 @@ def test_the_cost_knows_which_kernels_take_tiles_in_turn(fields: dict[str, Any])
 
 
 def test_full_expects_both_tiles_whoever_sends_them() -> None:
-    for fields, stage in (({}, 128 * 128 + 256 * 128), ({"dtype": "tf32"}, 49152), ({"dtype": "e4m3"}, 49152)):
-        p = problem(accumulate="fast", **fields)
+    fp8 = {"dtype": "e4m3", "accumulate": "fast"}
+    for fields, stage in (({}, 128 * 128 + 256 * 128), ({"dtype": "tf32"}, 49152), (fp8, 49152)):
+        p = problem(**fields)
         for cluster in ((1, 1, 1), (2, 2, 1)):
             full = row(p, candidate(p, cluster=cluster), "full")
             assert (full.arrivals, full.tx_bytes) == (1, stage)
@@ -192,6 +193,8 @@ def test_full_expects_both_tiles_whoever_sends_them() -> None:
 
 def test_a_ticket_is_released_by_every_reading_warp_of_the_cluster() -> None:
     p = problem()
+    assert row(p, candidate(p, cluster=(2, 2, 1), schedule="ticket"), "ticket_full").tx_bytes == 8
+    assert row(p, candidate(p, (64, 64), (1, 1, 1), "ticket"), "ticket_full").tx_bytes == 0
     assert row(p, candidate(p, cluster=(2, 2, 1), schedule="ticket"), "ticket_empty").arrivals == (1 + 8) * 4
     assert row(p, candidate(p, (64, 64), (1, 1, 1), "ticket"), "ticket_empty").arrivals == 1 + 4
 

@@ -15,7 +15,6 @@ from advisor.records.rows import BarrierRow, KernelLayout, LoadLayout
 
 BARRIER_BYTES = 8
 WARPGROUP_BARRIER = 1  # the first named barrier of gemm_sm90.cu.j2; one for each consumer warpgroup from there on
-TICKET_BYTES = 8  # index and "more", of scheduler.cuh
 PER_TILE = ("partials",)  # meetings of the cluster that every tile has; the others happen once
 
 
@@ -35,7 +34,7 @@ def layout(p: GemmProblem, c: Candidate) -> KernelLayout | None:
         loads=_loads(p, c),
         remote_rows=("partial sums",) if launches.slices_in_cluster(c) else (),
         remote_bytes={"partial sums": pushed_bytes(c)} if launches.slices_in_cluster(c) else {},
-        remote_slots={"ticket_full": TICKET_BYTES} if c.schedule == "ticket" else {},
+        remote_slots={"ticket_full": sm90.TICKET_BYTES} if c.schedule == "ticket" else {},
         cluster_tiles=launches.cluster_tiles(p, c),
     )
 

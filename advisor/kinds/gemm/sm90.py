@@ -47,6 +47,7 @@ USUAL_STAGES, SMALL_TILE = (
     64 * 32,
 )  # on an H200 more stages gain 1 to 5 % with small tiles and cost 3 to 7 % with others
 SCHEDULES: tuple[Schedule, ...] = ("one_tile", "static", "ticket")
+TICKET_BYTES = 8  # index and "more", of scheduler.cuh
 
 ROWS_PER_WGMMA = 64
 WARPGROUP = 128  # threads
@@ -284,8 +285,8 @@ def barriers(p: GemmProblem, c: Candidate) -> list[BarrierRow]:
                 scope="cta" if size == 1 else "cluster",
                 count=1,
                 arrivals=1,
-                arrivals_from="the ticket warp of CTA 0, after it wrote this CTA's slot",
-                tx_bytes=0,
+                arrivals_from="the ticket warp of CTA 0, which writes this CTA's slot",
+                tx_bytes=0 if size == 1 else TICKET_BYTES,
                 phases="once a ticket",
                 failure="a reader takes the tile before",
             ),

@@ -11,6 +11,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/st_async.cuh"
 #include "types.cuh"
 
 #define ADVISOR_ONE_TILE 0
@@ -43,36 +44,50 @@ struct StaticScheduler {
 };
 
 // Where the ticket protocol of one cluster lies in the shared memory of its CTAs, the same offsets in each. CTA 0
-// claims tickets and writes each into the slot of every CTA.
+// claims tickets and sends each into the slot of every CTA.
 //   slot    8 bytes: index, more
-//   full    one arrival: CTA 0's writer, after the write
+//   full    one arrival of CTA 0's writer; in a cluster also the 8 bytes of the slot, which `st.async` counts there
 //   empty   of CTA 0: one arrival of every reading warp of every CTA, after the read
 struct TicketSlot {
+    static constexpr u32 kBytes = 8;
+
     u32 slot;
     u32 full;
     u32 empty;
 };
 
+template <u32 kClusterSize>
 struct TicketScheduler {
     u32 cluster;
     u32 total;
     TicketSlot place;
-    u32 empty_of_cta0;  // shared::cluster address
     u32 parity = 0;
 
     __device__ __forceinline__ TicketScheduler(u32 cluster, u32 total, TicketSlot place)
-        : cluster(cluster), total(total), place(place), empty_of_cta0(ptx::mapa_shared_cluster(place.empty, 0)) {}
+        : cluster(cluster), total(total), place(place) {
+        if constexpr (kClusterSize > 1) this->place.empty = ptx::mapa_shared_cluster(place.empty, 0);
+    }
 
     __device__ __forceinline__ Work first() const { return {cluster, cluster < total}; }
 
     // A whole warp.
     __device__ __forceinline__ Work next(Work) {
-        wait_cluster(place.full, parity);
+        if constexpr (kClusterSize > 1) {
+            wait_cluster(place.full, parity);
+        } else {
+            wait(place.full, parity);
+        }
         parity ^= 1;
         u32 index, more;
         ptx::ld_shared_v2_b32(index, more, place.slot);
         __syncwarp();  // every lane has read before one of them gives the slot back
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_release_cluster(empty_of_cta0);
+        if (threadIdx.x % 32 == 0) {
+            if constexpr (kClusterSize > 1) {
+                ptx::mbarrier_arrive_release_cluster(place.empty);
+            } else {
+                ptx::mbarrier_arrive(place.empty);
+            }
+        }
         return {index, more != 0};
     }
 };
@@ -86,14 +101,24 @@ __device__ __forceinline__ void hand_out_tickets(u32* counter, u32 cluster, u32 
     const u32 lane = threadIdx.x % 32;
     bool more = cluster < total;
     for (u32 parity = 1; more; parity ^= 1) {
-        wait_cluster(place.empty, parity);
+        if constexpr (kClusterSize > 1) {
+            wait_cluster(place.empty, parity);
+        } else {
+            wait(place.empty, parity);
+        }
         u32 index = 0;
         if (lane == 0) index = clusters + atomicAdd(counter, 1u);
         index = __shfl_sync(0xffffffffu, index, 0);
         more = index < total;
-        if (lane < kClusterSize) {
-            ptx::st_shared_cluster_v2_b32(ptx::mapa_shared_cluster(place.slot, lane), index, more);
-            ptx::mbarrier_arrive_release_cluster(ptx::mapa_shared_cluster(place.full, lane));
+        if constexpr (kClusterSize > 1) {
+            if (lane < kClusterSize) {
+                const u32 full = ptx::mapa_shared_cluster(place.full, lane);
+                ptx::mbarrier_arrive_expect_tx_release_cluster(full, TicketSlot::kBytes);
+                ptx::st_async_v2_b32(ptx::mapa_shared_cluster(place.slot, lane), index, more, full);
+            }
+        } else if (lane == 0) {
+            ptx::st_shared_v2_b32(place.slot, index, more);
+            ptx::mbarrier_arrive(place.full);
         }
     }
 }

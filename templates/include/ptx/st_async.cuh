@@ -15,4 +15,11 @@ __device__ __forceinline__ void st_async_v4_b32(u32 address, u32 a, u32 b, u32 c
                  : "memory");
 }
 
+// The same with 8 bytes; `address` is a multiple of 8.
+__device__ __forceinline__ void st_async_v2_b32(u32 address, u32 a, u32 b, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
+                 "r"(a), "r"(b), "r"(barrier)
+                 : "memory");
+}
+
 }  // namespace ptx

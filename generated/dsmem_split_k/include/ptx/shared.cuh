@@ -51,4 +51,9 @@ __device__ __forceinline__ void ld_shared_v2_b32(u32& first, u32& second, u32 ad
     asm volatile("ld.shared::cta.v2.b32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(address) : "memory");
 }
 
+// `address` is a multiple of 8.
+__device__ __forceinline__ void st_shared_v2_b32(u32 address, u32 first, u32 second) {
+    asm volatile("st.shared::cta.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
+}
+
 }  // namespace ptx

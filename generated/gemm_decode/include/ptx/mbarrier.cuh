@@ -32,6 +32,12 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+// Any thread of the cluster that the barrier's count includes; `barrier` is a shared::cluster address.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx_release_cluster(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
 // Any thread of the CTA. True once the phase of this parity is complete; false after a while, then ask again.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
     u32 complete;

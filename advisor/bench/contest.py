@@ -28,7 +28,6 @@ from advisor.validation.gpu import Image
 
 Build = Callable[[Sequence[BuildUnit]], list[CompiledImage]]
 PICK = "pick"
-AXES = ("tile", "cluster", "schedule", "split_k", "swap_ab", "stages")  # of which every option is tried in a sweep
 HOPELESS = 4.0  # times the best prediction: not worth a launch unless everything is asked for
 
 
@@ -208,7 +207,7 @@ def _varied(search: Search, count: int) -> list[int]:
     tiles, clusters = search.axes["tile"][1], search.axes["cluster"][1]
     met: set[tuple[int, int]] = set()
     for row in worth:
-        new = [(axis, int(search.axes[axis][1][row])) for axis in AXES]
+        new = [(axis, int(search.axes[axis][1][row])) for axis in search.roles.swept]
         if not seen.issuperset(new):
             chosen[row] = None
             seen.update(new)

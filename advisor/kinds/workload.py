@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,11 @@ from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
 from advisor.records.counts import CountTable
 from advisor.records.launch import Argument, Buffer, KernelSpec
-from advisor.records.plan import Finding, Prediction, Reason
+from advisor.records.plan import Decision, Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
+
+if TYPE_CHECKING:
+    from advisor.kinds.words import Chosen, View
 
 Arrays = Mapping[str, NDArray[Any]]
 Occupancy = Callable[[OccupancyKey, DeviceProfile], tuple[int, dict[str, Any]] | None]
@@ -59,24 +62,12 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnDecision:
-    """A decision in the kind's own words. `axis` names the question of the search whose other options lost against
-    `chosen`; `label` is how one is called."""
+class Axes:
+    """Which questions of a search play which part."""
 
-    question: str
-    choice: str
-    because: tuple[Reason, ...]
-    axis: str | None = None
-    chosen: Any = None
-    label: str = "{}"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnView:
-    """A step of the plan in the kind's own words."""
-
-    decisions: tuple[OwnDecision, ...]
-    artifact: Mapping[str, Any]
+    shape: tuple[str, ...] = ("cluster", "tile")  # what two candidates that differ in their schedule alone share
+    alternatives: tuple[str, ...] = ("cluster_size", "schedule", "tile", "stages")  # the plan names the best other one
+    swept: tuple[str, ...] = ("tile", "cluster", "schedule", "stages")  # a sweep of a benchmark tries every option
 
 
 class Search(Protocol):
@@ -105,7 +96,11 @@ class Search(Protocol):
         """What a launch reads from the L2: among equally simple candidates in a tie, fewer is better."""
 
     @property
-    def axes(self) -> Mapping[str, tuple[Sequence[Any], NDArray[np.int64]]]: ...
+    def axes(self) -> Mapping[str, tuple[Sequence[Any], NDArray[np.int64]]]:
+        """At least schedule, cluster_size, cluster, tile, stages."""
+
+    @property
+    def roles(self) -> Axes: ...
 
     def candidate(self, i: int) -> Candidate: ...
 
@@ -119,8 +114,8 @@ class Search(Protocol):
         """The rows whose time was measured, with that time, microseconds."""
 
 
-class Workload(Protocol):
-    """One problem, as the house asks about it."""
+class Planned(Protocol):
+    """What is planned: the problem, its candidates, what each costs and takes, and what rules it out."""
 
     @property
     def name(self) -> str: ...
@@ -141,10 +136,6 @@ class Workload(Protocol):
 
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What the kind has to say before any search: operands no kernel of the target takes, padding to fix."""
-
-    def arguments(self) -> list[Argument]: ...
-
-    def buffers(self) -> dict[str, Buffer]: ...
 
     def families(self, profile: DeviceProfile) -> tuple[Family, ...]:
         """Families the target can run, best first."""
@@ -177,21 +168,9 @@ class Workload(Protocol):
         """What the planner needs of constraints and assumptions: sm_budget, max_cluster_size, fallback, busy_sms,
         tile_cost_cv, seed."""
 
-    def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
-        """FLOPs and bytes of the launch for step 1, whole numbers as far as they are counts: flops, l2_read_bytes,
-        dram_bytes, dsmem_bytes and so on."""
-
-    def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
-        """The buffers whose addresses and strides must be multiples of 16 bytes for the kernel, in words."""
-
-    def mapping(self, c: Candidate, profile: DeviceProfile, timing: Timing) -> OwnView | None:
-        """Step 2 in the kind's own words; None: tiles of an MMA, as the planner describes them."""
-
-    def exchange(self, c: Candidate, profile: DeviceProfile) -> OwnView | None:
-        """Step 3 in the kind's own words; None: operands of an MMA, as the planner describes them."""
-
-    def gain(self, single: Candidate, c: Candidate, profile: DeviceProfile) -> str | None:
-        """What the cluster changes about the best single CTA, for step 1; None: operands shared, as there."""
+    @property
+    def operand_codes(self) -> Sequence[str]:
+        """Clauses on operands: they send the problem to the next family, with what would mend it."""
 
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause that the candidate breaks; empty means legal."""
@@ -206,9 +185,60 @@ class Workload(Protocol):
 
     def traffic(self, c: Candidate, profile: DeviceProfile) -> Traffic: ...
 
+    def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
+        """Main-loop time of each cluster tile in launch order, microseconds."""
+
+    def simpler(self, c: Candidate) -> tuple[int, ...]:
+        """Sort key of the tie rule: smaller is simpler."""
+
+    def weaker(self, forced: Mapping[str, Any], profile: DeviceProfile) -> tuple[dict[str, Any], Finding] | None:
+        """Overrides to change where the machine lacks what is forced, and the finding that says so. (Forced clusters
+        are stepped down by the planner.)"""
+
+
+class Told(Protocol):
+    """What the plan says of the choice, in the words of the kind. (`words.py` has what it may look at.)"""
+
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        """What each name of `Timing.bounds` is, in words: {"dram": "DRAM bandwidth"}."""
+
+    def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
+        """FLOPs and bytes of the launch for step 1, whole numbers as far as they are counts: flops, l2_read_bytes,
+        dram_bytes, dsmem_bytes and so on."""
+
+    def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
+        """The buffers whose addresses and strides must be multiples of 16 bytes for the kernel, in words."""
+
+    def necessity(self, f: Chosen) -> list[Decision]:
+        """Step 1: questions beside whether a cluster pays."""
+
+    def gain(self, f: Chosen, single: Candidate) -> str:
+        """Step 1: what the cluster changes about the best single CTA."""
+
+    def mapping(self, f: Chosen) -> View:
+        """Step 2: tiles, cluster, coordinates; the artifact has at least `grid_blocks` and `grid_clusters`."""
+
+    def exchange(self, f: Chosen) -> View:
+        """Step 3: what CTAs share; the artifact has at least the table `buffers`."""
+
+    def signals(self, f: Chosen) -> list[Decision]:
+        """Step 5: questions beside who signals whom, and when a cluster meets."""
+
+    def remarks(self, f: Chosen) -> list[Finding]:
+        """What a reader should know of the choice though nothing is wrong."""
+
     def counts(self, c: Candidate, profile: DeviceProfile, timing: Timing, prediction: Prediction) -> CountTable:
         """What can be counted of the candidate's main kernel without the chip, by arithmetic or by a build or the
         emulator, and what others published for the like. (Idle SMs and waves are the planner's.)"""
+
+
+class Rendered(Protocol):
+    """What is rendered: how kernels are launched, and where the rows of the plan lie in them."""
+
+    def arguments(self) -> list[Argument]: ...
+
+    def buffers(self) -> dict[str, Buffer]: ...
 
     def sharing(self, c: Candidate) -> list[SharingRow]: ...
 
@@ -217,11 +247,12 @@ class Workload(Protocol):
     def layout(self, c: Candidate) -> KernelLayout | None:
         """Where the rows of `sharing` and `barriers` lie in the built kernel; None where no single kernel has them."""
 
-    def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
-        """Main-loop time of each cluster tile in launch order, microseconds."""
-
     def kernels(self, c: Candidate) -> list[KernelSpec]:
         """The kernels that run this candidate, in launch order (two for split-K over scratch)."""
+
+
+class Checked(Protocol):
+    """What is checked: cases, inputs, references in float64, bounds."""
 
     def cases(self, c: Candidate, resident_clusters: int, *, small: bool = False) -> list[Case]:
         """The problem's own shape, boundaries of the candidate, and cluster counts around what is resident. `small`
@@ -234,6 +265,10 @@ class Workload(Protocol):
 
     def bound(self, case: Case, inputs: Arrays, family: Family) -> dict[str, NDArray[np.float64]]:
         """Largest allowed |y - reference| of each output element."""
+
+
+class Timed(Protocol):
+    """What a benchmark times, and what it compares with."""
 
     def own_case(self) -> Case:
         """The problem's own extents and strides, however large, with normal data: what a benchmark times."""
@@ -256,5 +291,6 @@ class Workload(Protocol):
     def triton_products(self, case: Case, tensors: Mapping[str, Any], sms: int) -> list[tuple[str, Callable[[], None]]]:
         """(configuration, a call) of the same core written in Triton, to take the fastest of. Needs torch, triton."""
 
-    def simpler(self, c: Candidate) -> tuple[int, ...]:
-        """Sort key of the tie rule: smaller is simpler."""
+
+class Workload(Planned, Told, Rendered, Checked, Timed, Protocol):
+    """One problem, as the house asks about it. `base.py` has what most kinds answer alike."""

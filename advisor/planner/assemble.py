@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from advisor.kinds.words import cluster_words, show
 from advisor.kinds.workload import Measurements, Occupancy, Search, Workload
-from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import (
     counts,
@@ -32,7 +32,7 @@ from advisor.planner import (
     step8_tail,
     step9_fallback,
 )
-from advisor.planner.context import Facts, cluster_words, fit_of, kernel_id, residency_rows, show, sms_under
+from advisor.planner.context import Facts, fit_of, kernel_id, residency_rows, sms_under
 from advisor.planner.search import Rung, choose, rejected_counts, rung_at
 from advisor.records.candidate import Family
 from advisor.records.plan import (
@@ -67,7 +67,6 @@ SPREAD = {"tensor": 0.15}  # a prediction is stated within this: docs/planner.md
 WIDE_SPREAD = 0.4  # of what latency and bandwidth bound
 MEASURED_SPREAD = 0.015  # one run to the next; the margin of the tie rule
 MACHINE_LIMITS = ("ZERO_ACTIVE_CLUSTERS", "MAX_CLUSTER_8", "CLUSTER_OVER_16", "NO_CLUSTERS")
-OPERAND_CODES = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR", "ROW_STRIDE_16B")
 EXAMPLES = 3
 INDISTINCT = 1e-3  # margins below it are the same prediction
 
@@ -112,8 +111,8 @@ def plan(
     if workload.forces():
         search = workload.explore(top.profile, top.family, forced=False, occupancy=occupancy, measurements=measurements)
         free = choose(workload, search)
-    _remarks(workload, top, free, target_source, findings)
-    facts = Facts(workload, target, tuple(rungs), tuple(findings))
+    facts = Facts(workload, target, tuple(rungs))
+    _remarks(facts, free, target_source, findings)
     choices = [_choice(facts, rung) for rung in rungs]
     alternatives = _alternatives(facts)
     return Plan(
@@ -160,7 +159,7 @@ def _ladder(
         search = workload.explore(profile, family, forced=bound, occupancy=occupancy, measurements=measurements)
         rung = choose(workload, search)
         while rung is None and bound:
-            step = _step_down(forced, overrides, rejected_counts(search), profile)
+            step = _step_down(workload, forced, overrides, rejected_counts(search), profile)
             if step is None:
                 break
             overrides, finding = step
@@ -174,7 +173,7 @@ def _ladder(
             rungs.append(rung)
             continue
         reasons = search.reasons
-        operand = [each for each in reasons if each.code in OPERAND_CODES]
+        operand = [each for each in reasons if each.code in workload.operand_codes]
         if bound and refusal is None:
             refusal = _forced_refusal(workload, search, forced, family)
         if not operand:
@@ -214,6 +213,7 @@ def _down(operand: list[Violation], family: Family, known: list[Finding]) -> lis
 
 
 def _step_down(
+    workload: Workload,
     forced: Mapping[str, Any],
     overrides: Mapping[str, Any],
     rejected: list[tuple[str, int, str]],
@@ -222,15 +222,9 @@ def _step_down(
     """The next weaker override where the machine is what stands in the way, with the finding; None: refuse."""
     current = {**forced, **overrides}
     codes = {code: text for code, _, text in rejected}
-    if current.get("mma_ctas") == 2 and not supports(Feature.TCGEN05, profile.arch):
-        finding = Finding(
-            code="NO_TCGEN05",
-            severity="warning",
-            message=f"{profile.arch} has no tcgen05 and no tensor memory: a CTA pair cannot issue one MMA; one "
-            f"CTA does",
-            numbers={"asked": 2, "mma_ctas": 1, "target": profile.arch},
-        )
-        return {**overrides, "mma_ctas": None}, finding
+    own = workload.weaker(current, profile)
+    if own is not None:
+        return {**overrides, **own[0]}, own[1]
     cluster = current.get("cluster")
     code = next((each for each in MACHINE_LIMITS if each in codes), None)
     if cluster is None or code is None or all(side == 1 for side in cluster):
@@ -398,8 +392,9 @@ def _queried(rung: Rung) -> dict[str, Any] | None:
     return None if facts is None else {"max_active_clusters": rung.timing.resident, **facts}
 
 
-def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, findings: list[Finding]) -> None:
+def _remarks(f: Facts, free: Rung | None, source: str, findings: list[Finding]) -> None:
     """What a reader should know of the choice though nothing is wrong. `free` is what it would be without overrides."""
+    workload, top = f.workload, f.top
     c, timing = top.candidate, top.timing
     size = c.cluster_size
     rows = {row[0]: row for row in residency_rows(top)}
@@ -450,16 +445,7 @@ def _remarks(workload: Workload, top: Rung, free: Rung | None, source: str, find
                 },
             )
         )
-    if c.work.least_x == 2 and top.tiles.launched[0] > top.tiles.tiles[0]:
-        findings.append(
-            Finding(
-                code="PAIR_WASTE",
-                severity="info",
-                message=f"M has {top.tiles.tiles[0]} tiles, its clusters launch {top.tiles.launched[0]}: "
-                f"{top.tiles.launched[0] - top.tiles.tiles[0]} of {top.tiles.launched[0]} do padding",
-                numbers={"tiles": top.tiles.tiles[0], "launched": top.tiles.launched[0]},
-            )
-        )
+    findings += workload.remarks(f)
     if free is not None:
         cost = top.time_us / free.time_us - 1.0
         findings.append(
@@ -517,7 +503,7 @@ def _alternatives(f: Facts) -> list[Alternative]:
     top, found, seen = f.top, [], {f.top.candidate}
     rows = [
         (abs(each.margin) < INDISTINCT, each.margin, f"{axis.replace('_', ' ')} {show(each.label)}", each.row)
-        for axis in ("cluster_size", "schedule", "mma_ctas", "tile", "stages")
+        for axis in top.search.roles.alternatives
         for each in f.axis(axis)[:4]
         if each.row is not None and each.label != top.label(axis)
     ]
@@ -544,7 +530,7 @@ def _experiment(f: Facts, alternatives: list[Alternative]) -> Experiment:
     return Experiment(
         question=f"Is {kernel_id(top.candidate)} at least as fast as {against}?",
         hypothesis=f"the choice takes {top.time_us:.4g} us{ahead}; it is bound by "
-        f"{step1_necessity.BOUND_WORDS[top.timing.bound]}",
+        f"{f.workload.bounds[top.timing.bound]}",
         command="advisor validate BUNDLE --device cuda --experiment ab",
         confirms_if="the choice's median is no more than 1.5 % above the alternative's, interleaved in one run",
         refutes_if="the alternative is more than 1.5 % faster in the same run",

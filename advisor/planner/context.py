@@ -1,18 +1,20 @@
-"""What every step sees, and the few words they share. Imports `search`, `records`, `machine`."""
+"""What every step sees. Imports `search`, `kinds`, `records`, `machine`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from advisor.kinds.workload import OwnView, Workload
+from advisor.kinds.words import Option, show, table
+from advisor.kinds.workload import Timing, Workload
 from advisor.machine.occupancy import clusters_that_fit, counted_ctas, ctas_per_sm
-from advisor.machine.profile import DeviceProfile, EvidenceKind
-from advisor.planner.search import MIX_GAIN, TIE, Option, Rung, options
-from advisor.records.candidate import Candidate
-from advisor.records.plan import Decision, Finding, Reason, Rejected, Step
+from advisor.machine.profile import DeviceProfile
+from advisor.planner.search import MIX_GAIN, TIE, Rung, options
+from advisor.records.candidate import Candidate, Resources
+from advisor.records.plan import Rejected
+from advisor.records.rows import TileMap
 
 CLUSTER_SIZES = (1, 2, 4, 8, 16)
 MAX_REJECTED = 8
@@ -25,11 +27,44 @@ class Facts:
     workload: Workload
     target: DeviceProfile
     rungs: tuple[Rung, ...]
-    findings: tuple[Finding, ...]
 
     @property
     def top(self) -> Rung:
         return self.rungs[0]
+
+    # What a kind reads: `Chosen`.
+    @property
+    def candidate(self) -> Candidate:
+        return self.top.candidate
+
+    @property
+    def profile(self) -> DeviceProfile:
+        return self.top.profile
+
+    @property
+    def timing(self) -> Timing:
+        return self.top.timing
+
+    @property
+    def time_us(self) -> float:
+        return self.top.time_us
+
+    @property
+    def resources(self) -> Resources:
+        return self.top.resources
+
+    @property
+    def tiles(self) -> TileMap:
+        return self.top.tiles
+
+    def label(self, axis: str) -> Any:
+        return self.top.label(axis)
+
+    def candidate_at(self, row: int) -> Candidate:
+        return self.top.search.candidate(row)
+
+    def rejections(self, axis: str, chosen: Any, words: str = "{}") -> list[Rejected]:
+        return rejections(self.axis(axis), chosen, words)
 
     @cached_property
     def limits(self) -> Mapping[str, Any]:
@@ -85,14 +120,6 @@ def residency_rows(rung: Rung) -> list[tuple[int, int, int, int, bool]]:
     return rows
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Any]:
-    return {"columns": list(columns), "rows": [list(row) for row in rows]}
-
-
-def reason(text: str, evidence: EvidenceKind, **numbers: Any) -> Reason:
-    return Reason(text=text, evidence=evidence, numbers=numbers)
-
-
 def rejections(found: Sequence[Option], chosen: Any, words: str = "{}") -> list[Rejected]:
     """Every losing option with its margin, every impossible one with its clause."""
     rows = []
@@ -120,48 +147,6 @@ def rejections(found: Sequence[Option], chosen: Any, words: str = "{}") -> list[
             text += ", a tie, and the pick is no less simple"
         rows.append(Rejected(option=label, reason=text, margin=each.margin, numbers={"time_us": each.time_us}))
     return rows[:MAX_REJECTED]
-
-
-def show(value: Any) -> str:
-    """An option in words: True, (128, 256) or (2, "in the cluster") as "yes", "128 x 256", "2 in the cluster"."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return (
-            " x ".join(str(each) for each in value)
-            if all(isinstance(each, int) for each in value)
-            else " ".join(map(str, value))
-        )
-    return str(value)
-
-
-def cluster_words(c: Candidate) -> str:
-    """The cluster, or both of a launch that mixes two sizes."""
-    return show(c.cluster) + (f" or {show(c.unit)}" if c.work.preferred_cluster is not None else "")
-
-
-def own_step(f: Facts, number: int, name: str, view: OwnView) -> Step:
-    """A step in the kind's own words, with what lost on the axes that its decisions name."""
-    return Step(
-        step=number,
-        name=name,
-        decisions=[
-            Decision(
-                question=each.question,
-                choice=each.choice,
-                because=list(each.because),
-                rejected=rejections(f.axis(each.axis), each.chosen, each.label) if each.axis else [],
-            )
-            for each in view.decisions
-        ],
-        artifact=dict(view.artifact),
-    )
-
-
-def mib(count: float) -> str:
-    """Four digits, or whole MiB where there are more."""
-    size = count / 2**20
-    return f"{size:,.0f} MiB" if size >= 10_000 else f"{size:.4g} MiB"
 
 
 def kernel_id(c: Candidate) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.kinds.words import Option
 from advisor.kinds.workload import Search, Timing, Workload
 from advisor.machine.profile import DeviceProfile, EvidenceKind
 from advisor.records.candidate import SCHEDULES, Candidate, Family, Resources, Schedule
@@ -68,19 +69,6 @@ class Rung:
     @property
     def evidence(self) -> EvidenceKind:
         return "measured" if self.row in self.search.measured else "derived"
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One value of an axis: its best legal candidate and what it loses, or the clause that rules it out."""
-
-    label: Any
-    row: int | None
-    time_us: float
-    margin: float  # time / the pick's time - 1
-    violation: Violation | None = None
-    count: int = 0  # candidates with this value that the clause rules out
-    evidence: EvidenceKind = "derived"  # of the time
 
 
 def choose(workload: Workload, search: Search) -> Rung | None:
@@ -280,7 +268,7 @@ def same_shape(rung: Rung, schedule: Schedule) -> int | None:
     if schedule == rung.candidate.schedule:
         return rung.row
     search, mask = rung.search, np.isfinite(rung.search.time_us)
-    for axis in ("cluster", "tile", "mma_ctas", "split_k", "swap_ab", "shares_sm"):
+    for axis in search.roles.shape:
         _, codes = search.axes[axis]
         mask = mask & (codes == codes[rung.row])
     labels, codes = search.axes["schedule"]

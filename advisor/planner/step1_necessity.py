@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, cluster_words, machine_table, mib, reason, rejections, show, table
+from advisor.kinds.words import cluster_words, reason, show, table
+from advisor.planner.context import Facts, machine_table, rejections
 from advisor.planner.search import TIE
 from advisor.records.plan import Decision, Reason, Step
-
-BOUND_WORDS = {
-    "tensor": "the tensor cores",
-    "smem": "shared memory reads of the MMA",
-    "l2": "bandwidth from the L2",
-    "sm_fill": "what one SM takes in",
-    "latency": "latency (launch, first loads, slots that come back late)",
-    "epilogue": "the epilogue",
-    "dram": "DRAM bandwidth",
-    "issue": "the instructions that the SMs issue",
-}
 
 
 def view(f: Facts) -> Step:
@@ -40,11 +30,10 @@ def view(f: Facts) -> Step:
         ["design", *sorted(top.timing.bounds)],
         [[label, *(timing.bounds[name] for name in sorted(timing.bounds))] for label, _, timing, _ in designs],
     )
-    paired = "mma_ctas" in f.forced or len(f.axis("mma_ctas")) > 1
     return Step(
         step=1,
         name="necessity",
-        decisions=[_cluster(f), _pair(f)] if paired else [_cluster(f)],
+        decisions=[_cluster(f), *f.workload.necessity(f)],
         artifact={
             "designs": table(
                 ["design", "tile", "flops", "l2_read_bytes", "dram_bytes", "dsmem_bytes", "bound", "time_us"], rows
@@ -58,10 +47,10 @@ def view(f: Facts) -> Step:
 
 def _cluster(f: Facts) -> Decision:
     top, single = f.top, f.single
-    size = top.candidate.cluster_size
+    size, bounds = top.candidate.cluster_size, f.workload.bounds
     because = [
         reason(
-            f"the choice is bound by {BOUND_WORDS[top.timing.bound]}: {top.timing.bounds[top.timing.bound]:.4g} of "
+            f"the choice is bound by {bounds[top.timing.bound]}: {top.timing.bounds[top.timing.bound]:.4g} of "
             f"{top.timing.time_us:.4g} us"
             + (f" before its tiles are simulated one by one: {top.time_us:.4g} us then" if _simulated(f) else ""),
             "derived",
@@ -120,69 +109,13 @@ def _against_single(f: Facts, row: int, time_us: float) -> list[Reason]:
     one = f.workload.analysis(lone, top.profile)["l2_read_bytes"]
     many = f.workload.analysis(top.candidate, top.profile)["l2_read_bytes"]
     gain = time_us / top.time_us - 1.0
-    size, z = top.label("cluster_size"), top.candidate.cluster[2]
     speed = f"{gain:.1%} faster" if gain > 0 else f"{-gain:.1%} slower"
     limit = (
-        f"the best single CTAs (tile {show(lone.tile)}) take {time_us:.4g} us, bound by {BOUND_WORDS[timing.bound]}: "
-        f"{timing.bounds[timing.bound]:.4g} us"
+        f"the best single CTAs (tile {show(lone.tile)}) take {time_us:.4g} us, bound by "
+        f"{f.workload.bounds[timing.bound]}: {timing.bounds[timing.bound]:.4g} us"
     )
-    own = f.workload.gain(lone, top.candidate, top.profile)
-    if own is not None:
-        change = f"{own}: {speed}"
-    elif z > 1:
-        ctas = top.tiles.clusters[0] * top.tiles.clusters[1] * top.tiles.clusters[2] * top.candidate.unit_size
-        change = f"{z} slices of K spread the work over {ctas} CTAs and are summed inside the cluster: {speed}"
-    elif many < one:
-        change = f"the cluster of {size} reads {mib(many)} from the L2 where single CTAs read {mib(one)}: {speed}"
-    else:
-        change = f"the cluster of {size} reads {mib(many)} from the L2, single CTAs {mib(one)}: {speed}"
+    change = f"{f.workload.gain(f, lone)}: {speed}"
     return [
         reason(limit, "derived", bound=timing.bound, time_us=time_us),
         reason(change, "derived", l2_read_bytes=many, l2_read_bytes_single=one, gain=gain),
     ]
-
-
-def _pair(f: Facts) -> Decision:
-    top = f.top
-    ctas = top.candidate.work.mma_ctas
-    rows = f.axis("mma_ctas")
-    other = next((o for o in rows if o.label != ctas), None)
-    because = []
-    if "mma_ctas" in f.forced:
-        because.append(reason(f"the problem forces {f.forced['mma_ctas']} CTA per MMA", "user"))
-    tiles = top.tiles
-    if ctas == 2:
-        b = next(each for each in f.workload.sharing(top.candidate) if each.operand == "B")
-        because.append(
-            reason(
-                f"the pair shares B: each CTA loads and holds half of its rows, {b.bytes_per_load} bytes a stage "
-                f"instead of {2 * b.bytes_per_load}",
-                "published",
-                bytes_per_load=b.bytes_per_load,
-            )
-        )
-    if other is not None and other.row is not None:
-        because.append(
-            reason(
-                f"the best design with {other.label} CTA per MMA takes {other.time_us:.4g} us against "
-                f"{top.time_us:.4g}, {abs(other.margin):.1%} {'slower' if other.margin >= 0 else 'faster'}",
-                other.evidence,
-                margin=other.margin,
-            )
-        )
-    if tiles.launched[0] > tiles.tiles[0]:
-        because.append(
-            reason(
-                f"M has {tiles.tiles[0]} tiles and the cluster launches {tiles.launched[0]}: "
-                f"{1 - tiles.useful_share:.1%} of the launched area is padding",
-                "derived",
-                tiles=tiles.tiles[0],
-                launched=tiles.launched[0],
-            )
-        )
-    return Decision(
-        question="Is a CTA pair worth it?",
-        choice="a CTA pair issues each MMA" if ctas == 2 else "one CTA issues each MMA",
-        because=because or [reason("no other form is legal here", "derived")],
-        rejected=rejections(rows, ctas, "{} CTA per MMA"),
-    )

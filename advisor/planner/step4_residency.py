@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from advisor.kinds.words import Option, reason, show, table
 from advisor.machine.occupancy import clusters_that_fit, counted_ctas
 from advisor.machine.profile import EvidenceKind
-from advisor.planner.context import Facts, reason, residency_rows, show, sms_under, table
-from advisor.planner.search import MIX_GAIN, Option
+from advisor.planner.context import Facts, residency_rows, sms_under
+from advisor.planner.search import MIX_GAIN
 from advisor.records.plan import Decision, Rejected, Step
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.planner.context import Facts, reason, table
+from advisor.kinds.words import reason, table
+from advisor.planner.context import Facts
 from advisor.records.plan import Decision, Step
 from advisor.records.rows import BarrierRow
 
@@ -53,22 +54,7 @@ def view(f: Facts) -> Step:
                 ],
             )
         )
-    if c.work.least_x == 2:
-        decisions.append(
-            Decision(
-                question="What does the pair's leader do?",
-                choice="the even rank issues every MMA and commit, and expects the bytes of both CTAs",
-                because=[
-                    reason(
-                        "pair mask 3 << (rank & ~1); expect_tx counts 2 CTAs, not the cluster; one cta_group in "
-                        "the kernel; tensor "
-                        "memory is allocated and released by both CTAs between cluster barriers",
-                        "published",
-                        code="PAIR_IN_CLUSTER",
-                    )
-                ],
-            )
-        )
+    decisions += f.workload.signals(f)
     return Step(
         step=5,
         name="barriers",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.planner.context import Facts, kernel_id, reason, rejections, table
+from advisor.kinds.words import reason, table
+from advisor.planner.context import Facts, kernel_id, rejections
 from advisor.planner.search import run, same_shape, schedules_of
 from advisor.records.candidate import SCHEDULES
 from advisor.records.plan import Decision, Rejected, Step

@@ -5,8 +5,9 @@ Imports `context` and `search`.
 
 from __future__ import annotations
 
+from advisor.kinds.words import reason, table
 from advisor.machine.features import Feature, supports
-from advisor.planner.context import Facts, reason, table
+from advisor.planner.context import Facts
 from advisor.planner.search import schedules_of
 from advisor.records.candidate import Schedule
 from advisor.records.plan import Decision, Reason, Step

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.planner.context import Facts, reason, table
+from advisor.kinds.words import reason, table
+from advisor.planner.context import Facts
 from advisor.planner.search import run, same_shape, schedules_of
 from advisor.records.plan import Decision, Step
 

@@ -6,7 +6,8 @@ tile per single CTA.
 
 from __future__ import annotations
 
-from advisor.planner.context import Facts, kernel_id, reason, table
+from advisor.kinds.words import reason, table
+from advisor.planner.context import Facts, kernel_id
 from advisor.planner.search import Rung
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Decision, Step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.codegen.twins import twins
+from advisor.kinds.gemm import words
 from advisor.kinds.gemm.work import GemmWork, Raster
-from advisor.planner import step2_mapping
 from advisor.planner.context import kernel_id
 from advisor.planner.step9_fallback import rung_kernels
 from advisor.records.candidate import Candidate, Resources
@@ -50,7 +50,6 @@ class _Facts:
         candidate = Candidate(
             "sm90", (2, 1, 1), "static", (128, 256, 64), 4, 384, GemmWork(multicast_b=2, split_k=split, raster=raster)
         )
-        self.top = self
         self.candidate = candidate
         self.tiles = TileMap((1, 1, 1), (1, 1, 1), clusters, 8, 1.0)
         self.resources = Resources(384, 168, 0, 0, 0)
@@ -62,7 +61,7 @@ class _Facts:
 def test_offsets_visit_every_cluster_tile_once_in_bands(order, group, clusters, split):
     facts = _Facts(Raster(order, group), clusters, split)
     across, along, layers = clusters
-    rows = [step2_mapping._offsets(facts, index) for index in range(across * along * layers)]
+    rows = [words._offsets(facts, index) for index in range(across * along * layers)]
     assert len({tuple(row[1:5]) for row in rows}) == len(rows)
     for _, m, n, batch, slice_, row, column in rows:
         assert (row, column) == (m * 256, n * 256)

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.kinds.gemm import cost, interface, launches, space, tma
+from advisor.kinds import base
+from advisor.kinds.base import BaseWorkload
+from advisor.kinds.gemm import cost, interface, launches, space, tma, words
 from advisor.kinds.gemm.families import module_of
 from advisor.kinds.gemm.work import GemmWorkRecord
 from advisor.kinds.kind import Kind
-from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
+from advisor.kinds.words import Chosen, View
+from advisor.kinds.workload import Arrays, Axes, Measurements, Occupancy, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
@@ -27,10 +30,20 @@ from advisor.records.candidate import Candidate, Family, OccupancyKey, Resources
 from advisor.records.case import Case
 from advisor.records.counts import CountTable
 from advisor.records.launch import Argument, Buffer, KernelSpec
-from advisor.records.plan import Finding, Prediction
+from advisor.records.plan import Decision, Finding, Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
 OVERRIDES = ("cluster", "schedule", "tile", "stages", "mma_ctas", "split_k", "swap_ab", "preferred_cluster")
+BOUNDS = base.BOUNDS | {
+    "tensor": "the tensor cores",
+    "smem": "shared memory reads of the MMA",
+    "epilogue": "the epilogue",
+}
+AXES = Axes(
+    shape=("cluster", "tile", "mma_ctas", "split_k", "swap_ab", "shares_sm"),
+    alternatives=("cluster_size", "schedule", "mma_ctas", "tile", "stages"),
+    swept=("tile", "cluster", "schedule", "split_k", "swap_ab", "stages"),
+)
 RATES = ("tensor_flop_per_clk_per_sm", "mma_sync_flop_per_clk_per_sm")  # tables of a profile, by operand type
 
 
@@ -42,6 +55,8 @@ class GemmSearch:
     costs: cost.Costs
     answers: dict[int, dict[str, Any]]  # rows that an oracle answered
     measured: Mapping[int, float]  # microseconds, by row
+
+    roles = AXES
 
     @property
     def family(self) -> Family:
@@ -156,18 +171,14 @@ def _axis(values: NDArray[np.int64], label: Any) -> tuple[Sequence[Any], NDArray
 
 
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(BaseWorkload):
     """A dense GEMM as the house asks about it."""
 
     problem: GemmProblem
 
-    @property
-    def name(self) -> str:
-        return self.problem.name
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return self.problem.model_dump(mode="json")
+    OVERRIDES = OVERRIDES
+    operand_codes = ("TMA_STRIDE_16B", "TMA_BASE_16B", "TMA_STRIDE_RANGE", "WGMMA_MN_MAJOR")
+    bounds = BOUNDS
 
     @property
     def summary(self) -> str:
@@ -187,17 +198,7 @@ class Gemm:
 
     def findings(self, profile: DeviceProfile) -> list[Finding]:
         """What limits every kernel of the target before any search."""
-        p, found = self.problem, []
-        if p.shared_gpu.busy_sms >= profile.sms:
-            found.append(
-                Finding(
-                    code="ZERO_ACTIVE_CLUSTERS",
-                    severity="warning",
-                    message=f"shared_gpu.busy_sms is {p.shared_gpu.busy_sms}, {profile.title} has {profile.sms} SMs: "
-                    "planned as if one were left",
-                    numbers={"busy_sms": p.shared_gpu.busy_sms, "sms": profile.sms},
-                )
-            )
+        p, found = self.problem, super().findings(profile)
         if supports(Feature.TMA, profile.arch) and self.families(profile) != ("portable",):
             for each in tma.operand_violations(p, "d"):
                 found.append(
@@ -226,18 +227,6 @@ class Gemm:
     def buffers(self) -> dict[str, Buffer]:
         return interface.buffers(self.problem)
 
-    def families(self, profile: DeviceProfile) -> tuple[Family, ...]:
-        """By exact features: tcgen05 (with the wgmma rung for older GPUs), then wgmma, then mma.sync."""
-        if supports(Feature.TCGEN05, profile.arch):
-            return ("sm100", "sm90", "portable")
-        return ("sm90", "portable") if supports(Feature.WGMMA, profile.arch) else ("portable",)
-
-    def candidates(self, profile: DeviceProfile, family: Family) -> Sequence[Candidate]:
-        """Every legal candidate, fastest first. (The planner works on `explore`, which holds the same as arrays.)"""
-        search = self.explore(profile, family, forced=True)
-        order = np.argsort(search.time_us, kind="stable")
-        return [search.candidate(int(i)) for i in order[: int(np.isfinite(search.time_us).sum())]]
-
     def explore(
         self,
         profile: DeviceProfile,
@@ -257,25 +246,9 @@ class Gemm:
         costs = cost.evaluate(p, table, resident=resident)
         return GemmSearch(table, costs, answers, _measured(table, costs, measurements or {}))
 
-    def forces(self) -> Mapping[str, Any]:
-        o = self.problem.overrides
-        return {name: getattr(o, name) for name in OVERRIDES if getattr(o, name) is not None}
-
     def pins(self, c: Candidate) -> Mapping[str, Any]:
-        own = {name: getattr(c, name) for name in ("cluster", "schedule", "tile", "stages")}
+        own = {name: getattr(c, name) for name in BaseWorkload.OVERRIDES}
         return own | {name: getattr(c.work, name) for name in ("mma_ctas", "split_k", "swap_ab")}
-
-    def limits(self) -> Mapping[str, Any]:
-        p = self.problem
-        return {
-            "sm_budget": p.constraints.sm_budget,
-            "max_cluster_size": p.constraints.max_cluster_size,
-            "fallback": p.constraints.fallback,
-            "kernel": p.overrides.kernel,
-            "busy_sms": p.shared_gpu.busy_sms,
-            "tile_cost_cv": p.assume.tile_cost_cv,
-            "seed": p.assume.seed,
-        }
 
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         """Every clause of the family, and the first of the others that the candidate breaks."""
@@ -382,14 +355,28 @@ class Gemm:
         names = ["A", "B", *("C" * bool(facts["loads_c_through_tma"])), *("D" * bool(facts["stores_through_tma"]))]
         return f"{', '.join(names[:-1])} and {names[-1]}"
 
-    def mapping(self, c: Candidate, profile: DeviceProfile, timing: Timing) -> OwnView | None:
-        return None
+    def weaker(self, forced: Mapping[str, Any], profile: DeviceProfile) -> tuple[dict[str, Any], Finding] | None:
+        return words.weaker(forced, profile)
 
-    def exchange(self, c: Candidate, profile: DeviceProfile) -> OwnView | None:
-        return None
+    def necessity(self, f: Chosen) -> list[Decision]:
+        return words.pair(f, self.sharing(f.candidate))
 
-    def gain(self, single: Candidate, c: Candidate, profile: DeviceProfile) -> str | None:
-        return None
+    def gain(self, f: Chosen, single: Candidate) -> str:
+        one, many = (self.analysis(c, f.profile)["l2_read_bytes"] for c in (single, f.candidate))
+        return words.gain(f, one, many)
+
+    def mapping(self, f: Chosen) -> View:
+        return words.mapping(f)
+
+    def exchange(self, f: Chosen) -> View:
+        c = f.candidate
+        return words.exchange(f, self.sharing(c), self.sharing(c.in_smaller_clusters), self.analysis(c, f.profile))
+
+    def signals(self, f: Chosen) -> list[Decision]:
+        return words.leader(f.candidate)
+
+    def remarks(self, f: Chosen) -> list[Finding]:
+        return words.remarks(f)
 
     def _unshared(self, c: Candidate) -> int:
         """Bytes that the launch would ask the L2 for if every CTA loaded both of its operand tiles itself."""

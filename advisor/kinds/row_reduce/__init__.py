@@ -7,28 +7,28 @@ the candidates and their cost in `space.py`; cases, references and bounds in `nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.kinds.base import BaseWorkload
 from advisor.kinds.kind import Kind
 from advisor.kinds.row_reduce import kernels, space, words
 from advisor.kinds.row_reduce.work import RowWorkRecord
-from advisor.kinds.workload import Arrays, Measurements, Occupancy, OwnView, Timing
-from advisor.machine.features import Feature, supports
+from advisor.kinds.words import Chosen, View
+from advisor.kinds.workload import Arrays, Measurements, Occupancy, Timing
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate, Family, Resources
 from advisor.records.case import Case
 from advisor.records.counts import CountTable
 from advisor.records.launch import Argument, Buffer, KernelSpec
-from advisor.records.plan import Finding, Prediction
+from advisor.records.plan import Prediction
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, TileMap, Traffic, Violation
 
-OVERRIDES = ("cluster", "schedule", "stages")
 # Numbers of a profile that a plan of rows depends on: no tensor core, no tensor memory.
 USED = frozenset(
     {
@@ -53,18 +53,13 @@ USED = frozenset(
 
 
 @dataclass(frozen=True)
-class RowReduce:
+class RowReduce(BaseWorkload):
     """A row reduction as the house asks about it."""
 
     problem: RowReduceProblem
 
-    @property
-    def name(self) -> str:
-        return self.problem.name
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return self.problem.model_dump(mode="json")
+    OVERRIDES = ("cluster", "schedule", "stages")
+    operand_codes = ("ROW_STRIDE_16B",)
 
     @property
     def summary(self) -> str:
@@ -81,21 +76,6 @@ class RowReduce:
     def uses(self, number: str) -> bool:
         return number in USED
 
-    def findings(self, profile: DeviceProfile) -> list[Finding]:
-        """What limits every kernel of the target before any search."""
-        p = self.problem
-        if p.shared_gpu.busy_sms < profile.sms:
-            return []
-        return [
-            Finding(
-                code="ZERO_ACTIVE_CLUSTERS",
-                severity="warning",
-                message=f"shared_gpu.busy_sms is {p.shared_gpu.busy_sms}, {profile.title} has {profile.sms} SMs: "
-                "planned as if one were left",
-                numbers={"busy_sms": p.shared_gpu.busy_sms, "sms": profile.sms},
-            )
-        ]
-
     def arguments(self) -> list[Argument]:
         from advisor.kinds.row_reduce import numerics
 
@@ -105,18 +85,6 @@ class RowReduce:
         from advisor.kinds.row_reduce import numerics
 
         return numerics.buffers(self.problem)
-
-    def families(self, profile: DeviceProfile) -> tuple[Family, ...]:
-        """Clusters and DSMEM are the same on Blackwell and Hopper; the images are not."""
-        if supports(Feature.TCGEN05, profile.arch):
-            return ("sm100", "sm90", "portable")
-        return ("sm90", "portable") if supports(Feature.WGMMA, profile.arch) else ("portable",)
-
-    def candidates(self, profile: DeviceProfile, family: Family) -> Sequence[Candidate]:
-        """Every legal candidate, fastest first."""
-        search = self.explore(profile, family, forced=True)
-        order = np.argsort(search.time_us, kind="stable")
-        return [search.candidate(int(i)) for i in order[: int(np.isfinite(search.time_us).sum())]]
 
     def explore(
         self,
@@ -145,27 +113,8 @@ class RowReduce:
             moved=np.array([float(space.dram_bytes(p, row.candidate, profile, row.timing.resident)) for row in rows]),
         )
 
-    def forces(self) -> Mapping[str, Any]:
-        o = self.problem.overrides
-        return {name: getattr(o, name) for name in OVERRIDES if getattr(o, name) is not None}
-
-    def pins(self, c: Candidate) -> Mapping[str, Any]:
-        return {name: getattr(c, name) for name in OVERRIDES}
-
     def apply(self, c: Candidate, overrides: Mapping[str, Any]) -> Candidate:
         return space.forced(c, overrides)
-
-    def limits(self) -> Mapping[str, Any]:
-        p = self.problem
-        return {
-            "sm_budget": p.constraints.sm_budget,
-            "max_cluster_size": p.constraints.max_cluster_size,
-            "fallback": p.constraints.fallback,
-            "kernel": p.overrides.kernel,
-            "busy_sms": p.shared_gpu.busy_sms,
-            "tile_cost_cv": p.assume.tile_cost_cv,
-            "seed": p.assume.seed,
-        }
 
     def analysis(self, c: Candidate, profile: DeviceProfile) -> Mapping[str, float]:
         traffic = self.traffic(c, profile)
@@ -186,9 +135,6 @@ class RowReduce:
         row, _ = space.evaluate(self.problem, c, profile)
         fits = not (row.violation is not None and row.violation.code == "ZERO_ACTIVE_CLUSTERS")
         return space.clauses(self.problem, c, profile, row.timing.resident if fits else 0)
-
-    def fitted(self, c: Candidate) -> Candidate:
-        return c
 
     def resources(self, c: Candidate) -> Resources:
         return kernels.resources(c)
@@ -237,14 +183,14 @@ class RowReduce:
     def layout(self, c: Candidate) -> KernelLayout | None:
         return kernels.layout(c)
 
-    def mapping(self, c: Candidate, profile: DeviceProfile, timing: Timing) -> OwnView | None:
-        return words.mapping(self.problem, c, profile, timing, self.coordinates(c))
+    def mapping(self, f: Chosen) -> View:
+        return words.mapping(self.problem, f)
 
-    def exchange(self, c: Candidate, profile: DeviceProfile) -> OwnView | None:
-        return words.exchange(self.problem, c, self.traffic(c, profile))
+    def exchange(self, f: Chosen) -> View:
+        return words.exchange(self.problem, f, self.traffic(f.candidate, f.profile))
 
-    def gain(self, single: Candidate, c: Candidate, profile: DeviceProfile) -> str | None:
-        return words.gain(self.problem, single, c, profile)
+    def gain(self, f: Chosen, single: Candidate) -> str:
+        return words.gain(self.problem, single, f.candidate)
 
     def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
         from advisor.simulation import skewed_costs
@@ -286,9 +232,6 @@ class RowReduce:
 
         return on_gpu.inputs(self.problem, case, torch, device)
 
-    def flops(self, case: Case) -> int:
-        return 0
-
     def least_bytes(self, case: Case) -> int:
         from advisor.kinds.row_reduce import on_gpu
 
@@ -300,9 +243,6 @@ class RowReduce:
         from advisor.kinds.row_reduce import on_gpu
 
         return on_gpu.operation(self.problem, case, tensors)
-
-    def triton_products(self, case: Case, tensors: Mapping[str, Any], sms: int) -> list[tuple[str, Callable[[], None]]]:
-        return []
 
     def simpler(self, c: Candidate) -> tuple[int, ...]:
         return space.simpler(c)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
 from advisor.kinds.row_reduce.work import STREAM_SLOTS, RowWork
-from advisor.kinds.workload import Occupancy, Timing
+from advisor.kinds.workload import Axes, Occupancy, Timing
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm, free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import NORMS, RowReduceProblem
@@ -265,6 +265,8 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
 class RowSearch:
     """One family's candidates with their costs: a `Search`."""
 
+    roles = Axes()
+
     family: Family
     profile: DeviceProfile
     rows: Sequence[Row]
@@ -308,10 +310,6 @@ class RowSearch:
             "stages": [c.stages for c in picked],
             "form": [form(c) for c in picked],
             "threads": [c.threads for c in picked],
-            "mma_ctas": [1 for _ in picked],
-            "split_k": [1 for _ in picked],
-            "swap_ab": [False for _ in picked],
-            "shares_sm": [False for _ in picked],
         }
         return {name: _axis(each) for name, each in values.items()}
 

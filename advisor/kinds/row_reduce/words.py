@@ -6,13 +6,13 @@ Kinds return records; the planner puts them into its steps. Imports `kernels`, `
 from __future__ import annotations
 
 from advisor.kinds.row_reduce import kernels, space
-from advisor.kinds.workload import OwnDecision, OwnView, Timing
+from advisor.kinds.words import Chosen, View
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate
 from advisor.records.counts import CountRow
-from advisor.records.plan import Reason
-from advisor.records.rows import TileMap, Traffic
+from advisor.records.plan import Decision, Reason
+from advisor.records.rows import Traffic
 
 
 def kib(count: float) -> str:
@@ -29,7 +29,8 @@ def least_cluster(p: RowReduceProblem) -> int | None:
     return next((size for size in space.CLUSTERS if space.holds(p, size)), None)
 
 
-def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: Timing, tiles: TileMap) -> OwnView:
+def mapping(p: RowReduceProblem, f: Chosen) -> View:
+    c, profile, timing, tiles = f.candidate, f.profile, f.timing, f.tiles
     w, size = kernels.work_of(c), c.cluster_size
     least, run = least_cluster(p), on_chip(p, size)
     row = p.cols * p.in_bytes
@@ -91,19 +92,25 @@ def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: T
         [rank, rank, f"{rank} x run to {rank + 1} x run", "run = columns / CTAs, in whole vectors"]
         for rank in range(size)
     ]
-    return OwnView(
+    return View(
         decisions=(
-            OwnDecision("Is the row kept on chip?", choice, tuple(because), "form", space.form(c), "{}"),
-            OwnDecision(
-                "How many CTAs share a row?",
-                f"{size}" if size > 1 else "one: no cluster",
-                (Reason(text=f"{size} CTA{'s' * (size > 1)} of {kib(run)} for each row", evidence="derived"),),
-                "cluster_size",
-                size,
-                "cluster of {}",
+            Decision(
+                question="Is the row kept on chip?",
+                choice=choice,
+                because=because,
+                rejected=f.rejections("form", space.form(c)),
             ),
-            OwnDecision(
-                "How many threads, and slots?", f"{threads}; {slots}", tuple(shape), "threads", c.threads, "{} threads"
+            Decision(
+                question="How many CTAs share a row?",
+                choice=f"{size}" if size > 1 else "one: no cluster",
+                because=[Reason(text=f"{size} CTA{'s' * (size > 1)} of {kib(run)} for each row", evidence="derived")],
+                rejected=f.rejections("cluster_size", size, "cluster of {}"),
+            ),
+            Decision(
+                question="How many threads, and slots?",
+                choice=f"{threads}; {slots}",
+                because=shape,
+                rejected=f.rejections("threads", c.threads, "{} threads"),
             ),
         ),
         artifact={
@@ -120,7 +127,8 @@ def mapping(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, timing: T
     )
 
 
-def exchange(p: RowReduceProblem, c: Candidate, traffic: Traffic) -> OwnView:
+def exchange(p: RowReduceProblem, f: Chosen, traffic: Traffic) -> View:
+    c = f.candidate
     w, size = kernels.work_of(c), c.cluster_size
     fence = "cp.async.wait_group of the same thread; nobody else reads the slot"
     rows: list[list[object]] = [
@@ -165,8 +173,8 @@ def exchange(p: RowReduceProblem, c: Candidate, traffic: Traffic) -> OwnView:
                 evidence="published",
             ),
         ]
-    return OwnView(
-        decisions=(OwnDecision("What do CTAs share, and how?", choice, tuple(because)),),
+    return View(
+        decisions=(Decision(question="What do CTAs share, and how?", choice=choice, because=because),),
         artifact={
             "buffers": {
                 "columns": [
@@ -186,7 +194,7 @@ def exchange(p: RowReduceProblem, c: Candidate, traffic: Traffic) -> OwnView:
     )
 
 
-def gain(p: RowReduceProblem, single: Candidate, c: Candidate, profile: DeviceProfile) -> str:
+def gain(p: RowReduceProblem, single: Candidate, c: Candidate) -> str:
     """What a cluster changes about the best design of single CTAs."""
     if kernels.passes(p, single) > kernels.passes(p, c):
         row = kib(p.cols * p.in_bytes)

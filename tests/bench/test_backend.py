@@ -119,6 +119,26 @@ def test_every_contestant_is_checked_and_timed(rig: Rig) -> None:
     assert outcome.least_bytes == 2 * (48 * 64 + 40 * 64 + 48 * 40)
 
 
+def test_a_baseline_is_the_fastest_of_what_is_offered_by_its_graph(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = rig.driver
+
+    def offer(label: str, on_stream_us: float, in_graph_us: float) -> gpu.Offer:
+        def work(stream: Any) -> None:
+            time_us = on_stream_us if driver._captured is None else in_graph_us
+
+            def run() -> None:
+                driver.now_us += time_us
+
+            driver._do(run)
+
+        return gpu.Offer(label, [work] * 3)
+
+    offers = [offer("a copy", 5.0, 8.0), offer("a kernel", 7.0, 6.0)]
+    monkeypatch.setattr(gpu._Problem, "_copies_of_the_same_bytes", lambda self: offers)
+    found = rig.measure().contestants["copy"]
+    assert (found.label, found.samples_us) == ("a kernel", [pytest.approx(6.0)] * 10)
+
+
 def test_buffers_rotate_past_twice_the_l2(rig: Rig) -> None:
     outcome = rig.measure()
     assert outcome.copies >= 3

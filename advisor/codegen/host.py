@@ -1,7 +1,7 @@
 """The host side of a bundle: C++ launcher, test program, Python binding, README. Each is rendered from launch.json.
 
 The templates get flat dictionaries of ready C++ text; every decision (which names an expression needs, how a type is
-spelled) is made here. Imports `bundle`, `machine` and `records`.
+spelled) is made here. Imports `bundle`, `kinds`, `machine` and `records`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from advisor.bundle.expressions import evaluate, names_in, queries_in, to_cpp, to_cpp_terms
 from advisor.codegen import templates
+from advisor.kinds.workload import Interface
 from advisor.machine.features import compute_capability
 from advisor.records.launch import (
     TORCH_TYPE_BYTES,
@@ -79,13 +80,22 @@ _RESIDENCY = "number(kernel.max_active_clusters)"
 _ROLES = {"in": "read", "out": "written", "inout": "read and written"}
 
 
-def files(name: str, plan: Plan, launch: Launch) -> dict[str, str]:
+def files(name: str, plan: Plan, launch: Launch, interface: Interface) -> dict[str, str]:
     """Every file of the host side, path in the bundle -> text. Raises ToolError."""
     kind = templates.identifier(plan.problem["kind"])
     budget = plan.problem.get("constraints", {}).get("sm_budget")
     context = launcher_context(name, launch, budget)
-    problem = {"name": name, "upper": name.upper(), "problem": plan.problem, "uses_c": "C" in launch.buffers}
-    binding = _binding_context(name, plan, launch, budget)
+    call = _python_call(launch, interface)
+    problem = {"name": name, "upper": name.upper(), "problem": plan.problem, **interface.context}
+    binding = {
+        "name": name,
+        "problem": plan.problem,
+        "sm_budget": budget,
+        "launching": templates.load("binding/launching.py").rstrip(),
+        "types": {key.lower() if len(key) == 1 else key: buffer.dtype for key, buffer in launch.buffers.items()},
+        "call": call,
+        **interface.context,
+    }
     return {
         f"{name}.h": templates.render("launcher/launcher.h.j2", **context),
         f"{name}.cpp": templates.render("launcher/launcher.cpp.j2", **context),
@@ -95,34 +105,7 @@ def files(name: str, plan: Plan, launch: Launch) -> dict[str, str]:
         "launcher/runtime_file.h": templates.load("launcher/runtime_file.h"),
         "test/CMakeLists.txt": templates.render("launcher/CMakeLists.txt.j2", name=name, images=_images(launch)),
         f"test/{name}_test.cpp": templates.render(f"launcher/{kind}_test.cpp.j2", **problem),
-        "README.md": templates.render("launcher/README.md.j2", **_readme(name, plan, launch)),
-    }
-
-
-def _binding_context(name: str, plan: Plan, launch: Launch, sm_budget: int | None) -> Context:
-    """What every kind's binding is rendered over; operands of a matrix product where there are some."""
-    problem = plan.problem
-    return {
-        "name": name,
-        "problem": problem,
-        "sm_budget": sm_budget,
-        "launching": templates.load("binding/launching.py").rstrip(),
-        "types": {key.lower() if len(key) == 1 else key: buffer.dtype for key, buffer in launch.buffers.items()},
-        "call": _python_call(launch),
-        **(_operands(problem, launch) if "epilogue" in problem else {}),
-    }
-
-
-def _operands(problem: Context, launch: Launch) -> Context:
-    operands = [key.lower() for key in launch.buffers if len(key) == 1]
-    bias = problem["epilogue"]["bias"]
-    return {
-        "majors": {operand: problem[operand]["major"] for operand in operands},
-        "uses_c": "c" in operands,
-        "bias": None if bias == "none" else "n" if bias == "row" else "m",
-        "scales": [key for key in launch.buffers if key.startswith("scale_")],
-        "alpha": repr(float(problem["epilogue"]["alpha"])),
-        "beta": repr(float(problem["epilogue"]["beta"])),
+        "README.md": templates.render("launcher/README.md.j2", **_readme(name, plan, launch, call, interface)),
     }
 
 
@@ -140,15 +123,15 @@ def _images(launch: Launch) -> list[Context]:
     ]
 
 
-def _python_call(launch: Launch) -> str:
+def _python_call(launch: Launch, interface: Interface) -> str:
     """The arguments of the binding's `run` for this bundle: its operands and results, then what else is read, by
     keyword."""
-    given = [key.lower() for key in ("A", "B", "D", "X", "Y") if key in launch.buffers]
+    given = [key.lower() for key in interface.operands]
     extra = (key.lower() for key in launch.buffers if key.lower() not in given)
     return ", ".join([*given, *(f"{each}={each}" for each in extra)])
 
 
-def _readme(name: str, plan: Plan, launch: Launch) -> Context:
+def _readme(name: str, plan: Plan, launch: Launch, call: str, interface: Interface) -> Context:
     return {
         "name": name,
         "conclusion": plan.conclusion,
@@ -161,7 +144,8 @@ def _readme(name: str, plan: Plan, launch: Launch) -> Context:
             }
             for step in launch.ladder
         ],
-        "python_arguments": _python_call(launch),
+        "python_arguments": call,
+        "python_result": interface.result.lower(),
     }
 
 

@@ -70,7 +70,7 @@ def render_bundle(plan: Plan, workload: Workload) -> RenderedBundle:
         "plan.json": canonical_json(plan),
         "launch.json": canonical_json(launch),
         **_device_files(runs),
-        **host.files(name, plan, launch),
+        **host.files(name, plan, launch, workload.interface()),
     }
     for path in files:
         check_path(path)

@@ -1,7 +1,8 @@
 """Where rendered text comes from: Jinja over the `templates/` folder, and the device headers a source includes.
 
 From a checkout the folder lies beside the package; a wheel carries it as `advisor/_templates`. A template holds no
-decision: its context is flat and typed, and a name that is missing is an error. Imports `bundle` and `errors`.
+decision: its context is flat and typed, and a name that is missing is an error. A kind from elsewhere brings its own
+folder. Imports `bundle`, `kinds` and `errors`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.bundle.headers import include_closure
 from advisor.errors import ToolError
+from advisor.kinds import template_folders
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,16 +39,18 @@ def folder() -> Path:
 
 
 def load(path: str) -> str:
-    """The text of a file under `templates/`. Raises ToolError TEMPLATE_MISSING."""
-    place = (folder() / path).resolve()
-    if not place.is_relative_to(folder()) or not place.is_file():
-        raise ToolError(
-            "TEMPLATE_MISSING",
-            f"there is no template {path!r}",
-            fix="install the package again: its wheel carries the templates",
-            numbers={"template": path},
-        )
-    return place.read_text(encoding="utf-8")
+    """The text of a file under `templates/`, or under the folder of a kind from elsewhere. Raises ToolError
+    TEMPLATE_MISSING."""
+    for root in (folder(), *template_folders()):
+        place = (root / path).resolve()
+        if place.is_relative_to(root.resolve()) and place.is_file():
+            return place.read_text(encoding="utf-8")
+    raise ToolError(
+        "TEMPLATE_MISSING",
+        f"there is no template {path!r}",
+        fix="install the package again: its wheel carries the templates",
+        numbers={"template": path},
+    )
 
 
 def render(path: str, **context: Any) -> str:
@@ -55,7 +59,7 @@ def render(path: str, **context: Any) -> str:
 
     load(path)  # one message for a path that is not there or leaves the folder
     try:
-        return _environment().get_template(path).render(**context)
+        return _environment((folder(), *template_folders())).get_template(path).render(**context)
     except TemplateError as error:
         raise ToolError(
             "TEMPLATE_FAILED",
@@ -70,12 +74,12 @@ def headers_for(source: str) -> dict[str, str]:
     return include_closure(source, lambda name: load(f"include/{name}"))
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
+@lru_cache(maxsize=2)
+def _environment(folders: tuple[Path, ...]) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(folder()),
+        loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

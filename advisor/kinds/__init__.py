@@ -7,13 +7,14 @@ elsewhere is handed to `register`. docs/adding_a_kind.md has what a kind brings.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 from advisor.kinds.kind import Kind
 from advisor.kinds.workload import Workload
 from advisor.problem import Problem, registry
 from advisor.records.work import found_by
 
-__all__ = ["Kind", "Workload", "forget", "kind_of", "register", "workload"]
+__all__ = ["Kind", "Workload", "forget", "kind_of", "register", "template_folders", "workload"]
 
 _registered: dict[str, Kind] = {}
 
@@ -36,6 +37,11 @@ def kind_of(name: str) -> Kind:
         return _registered[name]
     found: Kind = import_module(f"advisor.kinds.{name}").KIND
     return found
+
+
+def template_folders() -> tuple[Path, ...]:
+    """Of the kinds that were registered."""
+    return tuple(each.templates for each in _registered.values() if each.templates is not None)
 
 
 def workload(problem: Problem) -> Workload:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from advisor.kinds.workload import Workload
@@ -22,3 +23,4 @@ class Kind:
     problem: type[Problem]
     workload: Callable[[Any], Workload]
     work: type[WorkRecord]  # the kind's own part of a candidate, as data
+    templates: Path | None = None  # a folder like the house's, with the kind's own, where they are not among those

@@ -114,6 +114,15 @@ class Search(Protocol):
         """The rows whose time was measured, with that time, microseconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How a bundle of the kind is called from Python and tested in C++, by templates of the kind's own."""
+
+    operands: tuple[str, ...]  # buffers in the order of the call; what else is read follows by keyword
+    result: str  # the buffer that the call returns
+    context: Mapping[str, Any]  # of binding/<kind>.py.j2 and launcher/<kind>_test.cpp.j2, beside the problem
+
+
 class Planned(Protocol):
     """What is planned: the problem, its candidates, what each costs and takes, and what rules it out."""
 
@@ -239,6 +248,8 @@ class Rendered(Protocol):
     def arguments(self) -> list[Argument]: ...
 
     def buffers(self) -> dict[str, Buffer]: ...
+
+    def interface(self) -> Interface: ...
 
     def sharing(self, c: Candidate) -> list[SharingRow]: ...
 

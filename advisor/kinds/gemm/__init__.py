@@ -22,7 +22,7 @@ from advisor.kinds.gemm.families import module_of
 from advisor.kinds.gemm.work import GemmWorkRecord
 from advisor.kinds.kind import Kind
 from advisor.kinds.words import Chosen, View
-from advisor.kinds.workload import Arrays, Axes, Measurements, Occupancy, Timing
+from advisor.kinds.workload import Arrays, Axes, Interface, Measurements, Occupancy, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.gemm import GemmProblem
@@ -257,6 +257,9 @@ class Gemm(BaseWorkload):
         seen = {each.code for each in found}
         found += [costs.reasons[int(i)] for i in costs.reason if i >= 0 and costs.reasons[int(i)].code not in seen]
         return found
+
+    def interface(self) -> Interface:
+        return interface.calling(self.problem)
 
     def fitted(self, c: Candidate) -> Candidate:
         return module_of(c.family).fitted(self.problem, c)

@@ -5,6 +5,7 @@ Kernel parameters are expressions over these names; with `swap_ab` a kernel sees
 
 from __future__ import annotations
 
+from advisor.kinds.workload import Interface
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.launch import Argument, Buffer
@@ -50,3 +51,21 @@ def buffers(p: GemmProblem) -> dict[str, Buffer]:
 
 def _matrices(p: GemmProblem) -> list[tuple[str, Matrix]]:
     return [("a", p.a), ("b", p.b), *([("c", p.c)] if p.uses_c else []), ("d", p.d)]
+
+
+def calling(p: GemmProblem) -> Interface:
+    """The operands of the binding and of the test program."""
+    names = [name for name in buffers(p) if len(name) == 1]
+    bias, scales = p.epilogue.bias, [name for name in buffers(p) if name.startswith("scale_")]
+    return Interface(
+        operands=("A", "B", "D"),
+        result="D",
+        context={
+            "majors": {name.lower(): getattr(p, name.lower()).major for name in names},
+            "uses_c": "C" in names,
+            "bias": None if bias == "none" else "n" if bias == "row" else "m",
+            "scales": scales,
+            "alpha": repr(p.epilogue.alpha),
+            "beta": repr(p.epilogue.beta),
+        },
+    )

@@ -19,7 +19,7 @@ from advisor.kinds.kind import Kind
 from advisor.kinds.row_reduce import kernels, space, words
 from advisor.kinds.row_reduce.work import RowWorkRecord
 from advisor.kinds.words import Chosen, View
-from advisor.kinds.workload import Arrays, Measurements, Occupancy, Timing
+from advisor.kinds.workload import Arrays, Interface, Measurements, Occupancy, Timing
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate, Family, Resources
@@ -85,6 +85,9 @@ class RowReduce(BaseWorkload):
         from advisor.kinds.row_reduce import numerics
 
         return numerics.buffers(self.problem)
+
+    def interface(self) -> Interface:
+        return Interface(operands=("X", "Y"), result="Y", context={})
 
     def explore(
         self,

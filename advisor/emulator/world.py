@@ -397,11 +397,12 @@ def refused(message: str, numbers: dict[str, object], fix: str = "change the lau
     return InputError("EMU_LAUNCH_REFUSED", f"the hardware refuses this launch: {message}", fix=fix, numbers=numbers)
 
 
-def cut_profile(profile: DeviceProfile, cluster_size: int = 1, *, mixed: bool = False) -> DeviceProfile:
+def cut_profile(profile: DeviceProfile, cluster_size: int = 1, *, smaller: int | None = None) -> DeviceProfile:
     """The profile with 8 to 12 SMs (18 for clusters above 8) and the same kinds of SM group, so that waves, tails and
     lone TPCs occur with few tiles: one group that holds a cluster with SMs to spare, a smaller one where the cluster
-    is larger than a TPC, a lone TPC. `mixed`: the size is a preferred one; as many lone TPCs, that the smaller clusters
-    beside it make up another."""
+    is larger than a TPC, a lone TPC. `smaller`: the size is a preferred one, beside clusters of this size; then there
+    are groups that only these reach, whatever the chip has, as many as make up another preferred one, so that both
+    sizes run at once with few tiles."""
     has_lone_tpc = 2 in profile.sm_groups
     if cluster_size <= 4:
         groups: Sequence[int] = (6, 2) if cluster_size <= 2 and has_lone_tpc else (6, 4, 2)
@@ -409,12 +410,14 @@ def cut_profile(profile: DeviceProfile, cluster_size: int = 1, *, mixed: bool = 
         groups = (10, 2)
     else:
         groups = (16, 2)
-    if mixed and has_lone_tpc:
-        groups = (*groups, *(2,) * (cluster_size - sum(groups) // 2))
     if len(set(profile.sm_groups)) == 1:
         groups = (sum(groups),)
     elif not has_lone_tpc:
         groups = [each for each in groups if each > 2]
+    if smaller is not None:
+        left = sum(each % cluster_size // smaller for each in groups)
+        more = max(0, cluster_size // smaller - left)
+        groups = sorted((*groups, *(smaller,) * more), reverse=True)
     return replace(profile, name=f"{profile.name}_cut", sms=sum(groups), sm_groups=tuple(groups))
 
 

@@ -76,6 +76,7 @@ class EmulatedRun(Record):
     async_policy: str
     clc_policy: str | None = None  # None: the kernel asks for no clusters
     cluster_mix: str | None = None  # None: clusters of one size
+    cluster_sizes: list[int] = Field(default_factory=list)  # CTAs of the clusters that ran, of a launch of two sizes
     seed: int
     verdict: CaseVerdict
     code: str = ""  # of the emulator's report

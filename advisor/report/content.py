@@ -322,13 +322,22 @@ def _emulated_text(emulated: list[dict[str, Any]]) -> str:
         return ", ".join(sorted(found))
 
     clc = f"; Cluster Launch Control: {every('clc_policies')}" if every("clc_policies") else ""
-    clc += f"; clusters of two sizes: {every('cluster_mixes')}" if every("cluster_mixes") else ""
+    clc += f"; clusters of two sizes: {_mixes(emulated)}" if every("cluster_mixes") else ""
     late = any(facts.get("predecessor") == "late" for facts in emulated)
     behind = " Kernels that may start early ran behind one that ends late and writes all they touch." if late else ""
     return (
         f"Emulated: the PTX ran on the CPU with every check, asynchronous work landing {every('async_policies')}{clc}; "
         f"seeds {every('seeds')}. A cut profile has few SMs and the same kinds of SM group.{behind}"
     )
+
+
+def _mixes(emulated: list[dict[str, Any]]) -> str:
+    """Which sizes ran under each policy for launches of two: `fill 2 and 4, smaller 2`."""
+    found: dict[str, set[int]] = {}
+    for facts in emulated:
+        for mix, sizes in facts.get("cluster_sizes", {}).items():
+            found.setdefault(mix, set()).update(sizes)
+    return ", ".join(f"{mix} {' and '.join(map(str, sorted(sizes)))}" for mix, sizes in sorted(found.items()))
 
 
 def _emulated_row(row: KernelEvidence) -> tuple[Cell, ...]:

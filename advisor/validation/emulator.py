@@ -95,6 +95,7 @@ class Shown:
     digest: str = ""  # of the outputs' bytes
     warnings: tuple[str, ...] = ()
     counted: Mapping[str, float] = field(default_factory=dict)  # of the rung's first kernel
+    cluster_sizes: tuple[int, ...] = ()  # CTAs of the clusters that ran, where its launch mixes two sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,8 @@ class _Judge:
         counts = {name: sum((each.writes[name] for each in outcomes), start=np.int32(0)) for name in self.outputs}
         shown = self._as_planned(self._shown(manner, values, counts), outcomes[0])
         warnings = tuple(dict.fromkeys(f"{each.code}: {each.message}" for one in outcomes for each in one.warnings))
-        return replace(shown, warnings=warnings)
+        sizes = tuple(sorted(set(outcomes[0].counts.sizes.values()))) if manner.cluster_mix else ()
+        return replace(shown, warnings=warnings, cluster_sizes=sizes)
 
     def _shown(self, manner: Manner, values: Arrays, counts: Mapping[str, Any]) -> Shown:
         results = self._comparisons(values)

@@ -8,6 +8,7 @@ needed: writes are counted on the PTX that ships.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,9 +106,9 @@ class OnEmulator(Driver):
             for image in lane.images:
                 kernel = kernels[image[0]]
                 preferred = kernel.attributes.preferred_cluster
-                x, y, z = preferred or kernel.cluster
-                mixed = preferred is not None
-                profiles[image] = cut_profile(lanes.profile_of(lane), x * y * z, mixed=mixed)
+                smaller = math.prod(kernel.cluster) if preferred else None
+                size = math.prod(preferred or kernel.cluster)
+                profiles[image] = cut_profile(lanes.profile_of(lane), size, smaller=smaller)
                 residency[image] = max_active_clusters(profiles[image], _key(kernel, lanes.ptx[image].registers))
         budget, whole = self.sm_budget, lanes.profiles[self.bundle.plan.choices[0].family].sms
         return Setup(
@@ -186,6 +187,7 @@ class OnEmulator(Driver):
                     async_policy=each.manner.async_policy,
                     clc_policy=each.manner.clc_policy,
                     cluster_mix=each.manner.cluster_mix,
+                    cluster_sizes=list(each.cluster_sizes),
                     seed=each.manner.seed,
                     verdict=each.verdict,
                     code=each.code,
@@ -267,6 +269,8 @@ class OnEmulator(Driver):
         }
         if lane.row.main.attributes.programmatic_stream_serialization:
             facts["predecessor"] = "late"
+        if facts["cluster_mixes"]:
+            facts["cluster_sizes"] = _sizes_by_mix(runs)
         if figures := self.counted.get(lane.images):
             facts["counted"] = as_facts(figures)
         if image != lane.target:
@@ -276,10 +280,21 @@ class OnEmulator(Driver):
         if wrong:
             reason = "; ".join(f"{each.name}: {each.verdict}" for each in wrong[:4])
             return GateResult(gate="emulated", result="fail", reason=reason, facts=facts)
+        if not left and facts["cluster_mixes"] and not any(len(run.cluster_sizes) > 1 for run in runs):
+            reason = "no launch of any case had clusters of both sizes"
+            return GateResult(gate="emulated", result="not_run", reason=reason, facts=facts)
         if left or not results:
             some = f"{len(left)} of {len(results)} cases did not run; {left[0].name}: {left[0].detail}" if left else ""
             return GateResult(gate="emulated", result="not_run", reason=some or "no case asks for it", facts=facts)
         return GateResult(gate="emulated", result="pass", facts=facts)
+
+
+def _sizes_by_mix(runs: Sequence[EmulatedRun]) -> dict[str, list[int]]:
+    """The cluster sizes that ran under each policy for launches of two sizes, in CTAs."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        found.setdefault(str(run.cluster_mix), set()).update(run.cluster_sizes)
+    return {mix: sorted(sizes) for mix, sizes in sorted(found.items())}
 
 
 def _obstacle(lane: Lane, setup: Setup) -> str:

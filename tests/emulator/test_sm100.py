@@ -206,7 +206,7 @@ def test_a_mix_over_scratch_slices_and_behind_another_launch() -> None:
 def test_clusters_of_either_size_wait_for_a_late_predecessor(mix: str) -> None:
     p = problem(300, 136, 200, launch={"pdl": True})
     c = candidate(p, (64, 64), (2, 1, 1), "static", 2, preferred_cluster=(4, 1, 1))
-    device = cut_profile(load_profile("b200"), 4, mixed=True)
+    device = cut_profile(load_profile("b200"), 4, smaller=2)
     how = {"profile": device, "cluster_mix": mix, "predecessor_writes": ("A", "B"), "seed": 2}
     check(p, c, async_policy="adversarial", **how)
 

@@ -93,13 +93,18 @@ def test_each_cta_of_a_mix_starts_once(policy: str, sizes: set[int]) -> None:
     assert found == sizes
 
 
-@pytest.mark.parametrize("preferred", [4, 8, 16])
-def test_the_cut_of_a_mix_holds_both_sizes_at_once(preferred: int) -> None:
-    device = cut_profile(B200, preferred, mixed=True)
-    units = sum(device.sm_groups) // preferred
-    begun = World(device, mixed(units, preferred, nonportable=True)).start()
-    assert {each.size for each in begun} == {preferred, 2}
-    assert sum(each.size for each in begun) == units * preferred
+@pytest.mark.parametrize("name", ["b200", "gb200", "b300"])
+@pytest.mark.parametrize(("preferred", "smaller"), [(p, s) for p in (2, 4, 8, 16) for s in (1, 2, 4, 8) if s < p])
+def test_the_cut_of_a_mix_holds_both_sizes_at_once(name: str, preferred: int, smaller: int) -> None:
+    """With one preferred cluster more than has room, and with as many units as there are SMs for."""
+    device = cut_profile(load_profile(name), preferred, smaller=smaller)
+    assert sum(device.sm_groups) == device.sms <= 40
+    reach = sum(each // preferred for each in device.sm_groups)
+    for units in (reach + 1, device.sms // preferred):
+        launch = replace(shape(units * preferred // smaller, smaller), preferred=(preferred, 1, 1), nonportable=True)
+        begun = World(device, launch).start()
+        assert {each.size for each in begun} == {preferred, smaller}
+        assert sum(each.size for each in begun) == units * preferred
 
 
 def test_a_coin_is_tossed_for_each_preferred_cluster_and_not_for_where_it_waits() -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,14 @@ from advisor.machine import load_profile
 from advisor.planner import plan
 from advisor.problem import parse_problem
 from advisor.records.base import canonical_json
-from advisor.records.evidence import CaseResult, Evidence
+from advisor.records.evidence import CaseResult, EmulatedRun, Evidence
+from advisor.records.launch import LaunchAttributes
 from advisor.records.plan import Plan
 from advisor.toolchain import Unit, compile_many
 from advisor.validation import Emulation, validate
 from advisor.validation.emulator import VERDICTS
+from advisor.validation.on_emulator import OnEmulator
+from advisor.workflow import generate
 from tests.validation.test_run import FakeImage
 
 BACKENDS = Path(__file__).with_name("backends.py")
@@ -415,3 +419,63 @@ def test_an_experiment_needs_a_gpu(images: Any, tmp_path: Path) -> None:
     assert evidence.experiment is not None
     assert evidence.experiment["verdict"] == "not_run"
     assert "the emulator has none" in evidence.experiment["reason"]
+
+
+# --- clusters of two sizes in one launch --------------------------------------------------------------------------
+
+MIX = """\
+kind: gemm
+name: mix
+m: 1024
+n: 1024
+k: 128
+target: b200
+overrides: {kernel: sm100, cluster: [4, 1, 1], preferred_cluster: [8, 1, 1], tile: [128, 64, 64], schedule: static}
+"""
+
+
+@pytest.mark.slow
+def test_a_launch_of_two_cluster_sizes_runs_both_at_once(tmp_path: Path) -> None:
+    """Clusters of four fit into none of the lone TPCs beside preferred ones of eight: the cut profile has groups for
+    them, so that the hardware's way of filling SMs is seen too, not only the tossed coin."""
+    (tmp_path / "mix.yaml").write_text(MIX)
+    bundle = generate(tmp_path / "mix.yaml", output=tmp_path).bundle
+    assert bundle is not None
+    evidence = validate(bundle, device=None, emulation=Emulation(processes=2), cases=("clusters_one_more", "own_shape"))
+    mixed = [each for each in bundle.launch.kernels if each.attributes.preferred_cluster]
+    found = gate(evidence, mixed[0].id, "sm_100a")
+    assert found.result == "pass", found.reason
+    sizes = found.facts["cluster_sizes"]
+    assert (sizes["fill"], sizes["preferred"], sizes["smaller"]) == ([4, 8], [8], [4])
+    assert any(
+        run.cluster_mix == "fill" and run.cluster_sizes == [4, 8] for each in evidence.cases for run in each.runs
+    )
+    single = next(each for each in bundle.launch.kernels if each.family == "sm100" and each not in mixed)
+    assert "cluster_sizes" not in gate(evidence, single.id, "sm_100a").facts
+
+
+@pytest.mark.parametrize(("sizes", "result"), [(((4,), (8,)), "not_run"), (((4, 8), (8,)), "pass")])
+def test_a_mix_that_never_held_both_sizes_in_one_launch_has_not_run(sizes: Any, result: str) -> None:
+    runs = [
+        EmulatedRun(async_policy="lazy", cluster_mix=mix, cluster_sizes=list(each), seed=0, verdict="correct")
+        for mix, each in zip(("fill", "preferred"), sizes, strict=True)
+    ]
+    case = CaseResult(
+        name="own_shape",
+        kernel_id="k",
+        rung="k",
+        device="emulator",
+        arguments={},
+        launch=None,
+        verdict="correct",
+        runs=runs,
+    )
+    lane: Any = SimpleNamespace(
+        row=SimpleNamespace(main=SimpleNamespace(attributes=LaunchAttributes(preferred_cluster=(8, 1, 1)))),
+        images=(("k", "sm_100a"),),
+        target="sm_100a",
+    )
+    driver: Any = SimpleNamespace(counted={})
+    found = OnEmulator._gate(driver, lane, "sm_100a", [case], load_profile("b200"))
+    assert found.result == result
+    assert ("both sizes" in found.reason) == (result == "not_run")

@@ -119,6 +119,9 @@ class BaseWorkload:
     def signals(self, f: Chosen) -> list[Decision]:
         return []
 
+    def claim(self, c: Candidate) -> Sequence[tuple[str, str, str, str]] | None:
+        return None
+
     def remarks(self, f: Chosen) -> list[Finding]:
         return []
 

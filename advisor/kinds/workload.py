@@ -52,6 +52,7 @@ class Timing:
     available: int  # the same while other work holds its SMs
     bound: str  # what limits it
     bounds: Mapping[str, float]  # each bound's own time for the launch
+    claims_ahead: int = 1  # tiles that a worker may have claimed beyond the one that it runs
     sharing: int = 1  # CTAs of one SM that begin and end under each other's main loops, one tile per cluster
 
     def total_us(self, makespan_us: float) -> float:
@@ -233,6 +234,10 @@ class Told(Protocol):
 
     def signals(self, f: Chosen) -> list[Decision]:
         """Step 5: questions beside who signals whom, and when a cluster meets."""
+
+    def claim(self, c: Candidate) -> Sequence[tuple[str, str, str, str]] | None:
+        """Step 7: how a cluster comes to its next tile, rows of (step, who, what, when); None: as in a kernel whose
+        warps have a role each."""
 
     def remarks(self, f: Chosen) -> list[Finding]:
         """What a reader should know of the choice though nothing is wrong."""

@@ -208,8 +208,8 @@ def run(
         epilogue_us=timing.epilogue_us / share,
         overlap=timing.overlap if schedule != "one_tile" else 0.0,
         claim_us=timing.claim_us if schedule in ("ticket", "clc") else 0.0,
-        prefetch=1,
-        throttle=1,
+        prefetch=timing.claims_ahead,
+        throttle=timing.claims_ahead,
         trace=trace,
     )
     outcome = _many(setup, count) if grid is not None and grid > places else simulate(setup)

@@ -5,6 +5,8 @@ Imports `context` and `search`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from advisor.kinds.words import reason, table
 from advisor.machine.features import Feature, supports
 from advisor.planner.context import Facts
@@ -65,9 +67,9 @@ def view(f: Facts) -> Step:
         if row.name.startswith(("clc_", "ticket_"))
     ]
     artifact = {
-        "protocol": table(["step", "who", "what", "when"], ROWS[schedule]),
-        "prefetch_tiles": 1 if dynamic else 0,
-        "throttle_tiles": 1 if dynamic else 0,
+        "protocol": _protocol(f, schedule),
+        "prefetch_tiles": top.timing.claims_ahead if dynamic else 0,
+        "throttle_tiles": top.timing.claims_ahead if dynamic else 0,
         "requests_in_flight_at_exit": 0,
         "drain": "the response of every request is awaited before the cluster leaves, a failed one too"
         if schedule == "clc"
@@ -78,7 +80,7 @@ def view(f: Facts) -> Step:
     if counts:
         artifact["arrivals"] = table(["barrier", "slots", "arrivals", "arithmetic", "tx_bytes"], counts)
     if schedule != "clc" and top.family == "sm100" and ("schedule" in f.forced or "clc" in schedules_of(top)):
-        artifact["unused_clc_protocol"] = table(["step", "who", "what", "when"], CLC_ROWS)
+        artifact["unused_clc_protocol"] = _protocol(f, "clc")
     return Step(
         step=7,
         name="clc",
@@ -87,6 +89,11 @@ def view(f: Facts) -> Step:
         ],
         artifact=artifact,
     )
+
+
+def _protocol(f: Facts, schedule: Schedule) -> dict[str, Any]:
+    rows = f.workload.claim(f.top.candidate.with_schedule(schedule)) or ROWS[schedule]
+    return table(["step", "who", "what", "when"], rows)
 
 
 def _because(f: Facts, schedule: Schedule) -> list[Reason]:
@@ -110,12 +117,16 @@ def _because(f: Facts, schedule: Schedule) -> list[Reason]:
             )
         ]
         if schedule == "clc":
+            ahead = timing.claims_ahead
+            held = "throttled to one tile ahead"
+            if ahead > 1:  # the copies of what is computed next have begun
+                copied = "the one that is" if ahead == 2 else f"{ahead - 1} that are"
+                held = f"claims are at most {ahead} tiles ahead, {copied} being copied and the one after"
             found.append(
                 reason(
-                    "throttled to one tile ahead: claims further ahead on uneven tiles made up to 42 % longer runs "
-                    "(sched-pass)",
+                    f"{held}: claims further ahead on uneven tiles made up to 42 % longer runs (sched-pass)",
                     "published",
-                    throttle_tiles=1,
+                    throttle_tiles=ahead,
                 )
             )
         return found

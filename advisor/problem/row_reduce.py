@@ -51,7 +51,7 @@ class RowOverrides(Frozen):
 
     kernel: Literal["sm100", "sm90", "portable"] | None = None
     cluster: Triple | None = None  # [CTAs of a row, 1, 1]
-    schedule: Literal["one_tile", "static"] | None = None
+    schedule: Literal["one_tile", "static", "clc"] | None = None
     stages: AtLeastOne | None = None  # slots of 16 bytes that a thread has
 
 

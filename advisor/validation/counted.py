@@ -63,9 +63,9 @@ def counted(promised: Promises, outcome: Outcome) -> dict[str, float]:
     if (requests := outcome.requests) is not None:
         asked = requests.granted + requests.declined
         tiles = sum(clusters_work * number for clusters_work, number in requests.tiles.items())
-        throttled = sum(phases_by_cta(promised, counts, "clc_throttle").values())
         found["requests_per_tile"] = asked / tiles
-        found["throttled_per_request"] = throttled / asked
+        if "clc_throttle" in layout.mbarriers:
+            found["throttled_per_request"] = sum(phases_by_cta(promised, counts, "clc_throttle").values()) / asked
     return found
 
 

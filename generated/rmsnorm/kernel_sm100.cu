@@ -11,6 +11,7 @@
 #include "ptx/barrier.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/shared.cuh"
+#include "row_clc.cuh"
 #include "row_exchange.cuh"
 #include "row_op.cuh"
 #include "row_vector.cuh"
@@ -229,6 +230,12 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
     const u32 items = (rows + (kRows - 1)) / kRows;
 #if ADVISOR_SCHEDULE == ADVISOR_ONE_TILE
     OneTileScheduler scheduler{cluster, items};
+#elif ADVISOR_SCHEDULE == ADVISOR_CLC
+    // Of a streamed row, `issue` may be as many batches ahead as slots hold, and a row has one at least for each pass.
+    constexpr u32 kAhead = ADVISOR_VECTORS > 0 ? 0 : 1 + kSlots / (kBatch * kPasses);
+    RowClaims<kThreads / 32, kCluster, kAhead> scheduler(cluster, items, rank,
+                                                         shared_address + kSlots * kSlotBytes + Place::kBytes);
+    scheduler.init();
 #else
     StaticScheduler scheduler{cluster, items, gridDim.x / kCluster};
 #endif
@@ -324,8 +331,13 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         }
         ptx::cp_async_commit_group();
     };
+#if ADVISOR_SCHEDULE == ADVISOR_CLC
+    const auto following = [&](Work) { return scheduler.claimed(); };  // what `issue` has been given: nobody asks twice
+#else
+    const auto following = [&](Work of) { return scheduler.next(of); };
+#endif
     for (u32 each = 0; each < kSlots; each += kBatch) issue(each);
-    for (; work.more; work = scheduler.next(work)) {
+    for (; work.more; work = following(work)) {
         Partial p = TheOp::identity();
         typename TheOp::Whole whole{};
         const Output out = output(work);

@@ -324,8 +324,9 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         }
         ptx::cp_async_commit_group();
     };
+    const auto following = [&](Work of) { return scheduler.next(of); };
     for (u32 each = 0; each < kSlots; each += kBatch) issue(each);
-    for (; work.more; work = scheduler.next(work)) {
+    for (; work.more; work = following(work)) {
         Partial p = TheOp::identity();
         typename TheOp::Whole whole{};
         const Output out = output(work);

@@ -189,8 +189,10 @@ def test_a_seeded_fault_is_named(name: str) -> None:
     assert set(found) & set(codes), found
 
 
-# A receiver waits for every push, so all has landed when it leaves, and the barrier has nothing left to hold. It keeps
-# a CTA that would not wait: one that has no use for the result of its last row.
+# ---- the exit --------------------------------------------------------------------------------------------------------
+
+NO_EXIT = ("kernel", EXIT, "}\n")
+# A CTA that would not wait, because it has no use for the result of its last row.
 HURRIES = (
     "row_exchange.cuh",
     """            wait_cluster(barrier(turn), parity);
@@ -202,11 +204,35 @@ HURRIES = (
             }
 """,
 )
+# "Read" is said after reading, at the barrier of the next exchange, and not with the next push.
+SAID_LATER = (
+    (
+        "row_exchange.cuh",
+        f"            {INIT}1 + kCluster);\n",
+        f"            {INIT}1 + kCluster);\n"
+        "            for (u32 i = 0; i < kCluster; ++i) ptx::mbarrier_arrive(barrier(0));  // before the first\n",
+    ),
+    ("row_exchange.cuh", "                    ptx::mbarrier_arrive_shared_cluster(there);\n", ""),
+    (
+        "row_exchange.cuh",
+        "            p = gathered<kCluster>(pushed, kPushBytes);\n",
+        """            p = gathered<kCluster>(pushed, kPushBytes);
+            __syncthreads();
+            if (warp == 0 && lane < kCluster) {
+                ptx::mbarrier_arrive_shared_cluster(ptx::mapa_shared_cluster(barrier(turn ^ 1), lane));
+            }
+""",
+    ),
+)
+LEAVING = {
+    "one row": (problem("logsumexp", 1, 800), candidate("sm90", cluster=2, vectors=0)),
+    "many rows": (problem("softmax", 9, 800), candidate("sm90", cluster=4, schedule="static", slots=3)),
+}
 
 
-def test_a_cta_that_leaves_before_a_push_has_landed_is_named() -> None:
-    p = problem("logsumexp", 1, 800)
-    kernel = RowKernel(p, candidate("sm90", cluster=2, vectors=0), (HURRIES, ("kernel", EXIT, "}\n")))
+def _at_the_exit(name: str, *edits: tuple[str, str, str]) -> set[str]:
+    p, c = LEAVING[name]
+    kernel = RowKernel(p, c, edits)
     found = set()
     for policy in POLICIES:
         for seed in range(3):
@@ -214,7 +240,26 @@ def test_a_cta_that_leaves_before_a_push_has_landed_is_named() -> None:
                 kernel.check(own_case(p), async_policy=policy, seed=seed)
             except KernelFault as fault:
                 found.add(fault.code)
-    assert "EMU_PEER_EXITED" in found
+    return found
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_all_that_reaches_a_cta_has_been_awaited_when_it_leaves(name: str) -> None:
+    """Every receiver waits for every push and every arrival: the barrier at the exit has nothing left to hold."""
+    assert _at_the_exit(name, NO_EXIT) == set()
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_an_arrival_that_nobody_awaits_needs_the_barrier_at_the_exit(name: str) -> None:
+    assert _at_the_exit(name, *SAID_LATER) == set()
+    assert _at_the_exit(name, *SAID_LATER, NO_EXIT) == {"EMU_PEER_EXITED"}
+
+
+def test_a_cta_that_leaves_before_a_push_has_landed_is_named() -> None:
+    """The barrier does not help it: threads that meet there order no asynchronous store that none has waited for."""
+    assert _at_the_exit("one row", HURRIES, NO_EXIT) == {"EMU_PEER_EXITED"}
+    assert _at_the_exit("one row", HURRIES) == {"EMU_ASYNC_AT_EXIT"}
+    assert _at_the_exit("one row") == set()
 
 
 @pytest.mark.parametrize("family", ["sm90", "sm100"])

@@ -141,6 +141,54 @@ def test_what_is_forced_is_honoured_or_refused_with_the_clause() -> None:
     assert "CLUSTER_OVER_CONSTRAINT" in {each.code for each in refused.findings}
 
 
+def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:
+    found = planned(problem(assume={"tile_cost_cv": 0.5}), B200)
+    assert found.choice is not None
+    assert (found.choice.family, found.choice.schedule, found.choice.cluster) == ("sm100", "clc", (2, 1, 1))
+    schedule, claim = (next(each for each in found.steps if each.step == number) for number in (6, 7))
+    times = {row[0]: row[2] for row in schedule.artifact["simulated"]["rows"]}
+    assert times["clc"] < times["static"] / 1.015
+    assert times["clc"] < times["one_tile"] / 1.015
+    assert [row[0] for row in claim.artifact["arrivals"]["rows"]] == ["clc_full", "clc_empty"]
+    assert claim.artifact["throttle_tiles"] == 2
+    assert {each.code for each in found.findings} >= {"CLC_UNVALIDATED_ON_DEVICE"}
+    even = planned(problem(), B200).choice
+    assert even is not None
+    assert even.schedule == "static"
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "code", "words"),
+    [
+        (H200, {}, "NO_CLC", "one_tile and static run there"),
+        (B200, {"constraints": {"sm_budget": 64}}, "SM_BUDGET_SCHEDULE", "schedule: static keeps to it"),
+        (B200, {"overrides": {"schedule": "clc", "kernel": "portable"}}, "ROW_SCHEDULE", "images of sm_100a"),
+    ],
+)
+def test_claims_that_no_kernel_makes_are_refused_with_the_way_out(
+    target: DeviceProfile, changes: dict[str, Any], code: str, words: str
+) -> None:
+    found = planned(problem(**{"overrides": {"schedule": "clc"}, **changes}), target)
+    assert found.verdict == "refuse"
+    assert found.findings[-1].code == code
+    assert words in found.findings[-1].message
+
+
+def test_a_forced_claim_is_launched_over_all_rows_with_a_static_twin_beside_it() -> None:
+    p = problem(overrides={"schedule": "clc"})
+    found = planned(p, B200)
+    assert [each.schedule for each in found.choices if each.family == "sm100"] == ["clc"]
+    (spec,) = kernels.kernels(p, found.choices[0].candidate())
+    assert spec.kernel.grid_blocks == ("ceil_div(rows, 1) * 2 * min(cols, 1)", 1, 1)
+    assert spec.kernel.images.keys() == {"sm_100a"}
+    ladder = next(each for each in found.steps if each.step == 9).artifact["ladder"]
+    assert [row[1] for row in ladder["rows"]][:3] == [
+        "sm100_clc_2x1x1",
+        "sm100_static_2x1x1",
+        "sm100_one_tile_streamed",
+    ]
+
+
 @pytest.mark.parametrize(("rows", "cols", "op"), [(0, 64, "sum"), (4, 0, "softmax")])
 def test_nothing_to_write_is_no_launch(rows: int, cols: int, op: str) -> None:
     assert planned(problem(op, rows, cols)).verdict == "noop"

@@ -7,7 +7,7 @@ the candidates and their cost in `space.py`; cases, references and bounds in `nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,6 +182,9 @@ class RowReduce(BaseWorkload):
 
     def barriers(self, c: Candidate) -> list[BarrierRow]:
         return kernels.barriers(self.problem, c)
+
+    def claim(self, c: Candidate) -> Sequence[tuple[str, str, str, str]] | None:
+        return words.CLC_ROWS if c.schedule == "clc" else None
 
     def layout(self, c: Candidate) -> KernelLayout | None:
         return kernels.layout(c)

@@ -1,11 +1,12 @@
 """What is true of the row reduction kernels: footprint, barriers, limits, launches. Imports `problem` and `records`.
 
-One source for every family: sm90 and sm100 differ in nothing but their image, portable in what it assumes of addresses
-and in having no clusters. Everything that the planner charges, the launch file asks for and the kernel lays out comes
-from here; the template is `kernels/row_reduce.cu.j2`.
+One source for every family: sm90 and sm100 differ in their image and in Cluster Launch Control, which sm100 alone has;
+portable in what it assumes of addresses and in having no clusters. Everything that the planner charges, the launch file
+asks for and the kernel lays out comes from here; the template is `kernels/row_reduce.cu.j2`.
 
     shared memory   slots of 16 bytes, `stages` for each thread; partials of warps, twice; with a cluster the partials
                     that its CTAs push, twice, 32 bytes each, and two mbarriers
+                    and, where rows are claimed, two responses and two mbarriers for each
     threads         `work.row_threads` of a CTA share a row: a part of a warp, a warp, or all of them
     images          sm90 and sm100 use clusters; portable runs from sm_80 on
 """
@@ -35,7 +36,9 @@ IMAGES: dict[Family, tuple[str, ...]] = {
     "sm90": ("sm_90a",),
     "portable": ("sm_80", "sm_90", "sm_100", "sm_120"),
 }
-SCHEDULES: dict[str, int] = {"one_tile": 0, "static": 1}
+SCHEDULES: dict[str, int] = {"one_tile": 0, "static": 1, "clc": 3}  # as scheduler.cuh and clc_scheduler.cuh number them
+CLC_SLOTS = 2
+CLC_RESPONSE_BYTES = 16
 DEVICE_TYPE = {"bf16": "bf16", "fp16": "fp16", "fp32": "float"}
 EXCHANGED = {
     "softmax": "largest element and sum of exponentials",
@@ -59,6 +62,7 @@ class Context:
     weight: bool
     bias: bool
     any_alignment: bool
+    claims: bool  # the family has Cluster Launch Control
     entry: str = ENTRY
 
 
@@ -71,6 +75,7 @@ def context(p: RowReduceProblem, family: Family) -> Context:
         weight=p.weight,
         bias=p.bias,
         any_alignment=family == "portable",
+        claims=family == "sm100",
     )
 
 
@@ -103,8 +108,13 @@ def exchange_bytes(c: Candidate) -> int:
     return 2 * (c.threads // 32) * PARTIAL_BYTES + (2 * size * PUSH_BYTES + 16 if size > 1 else 0)
 
 
+def claim_bytes(c: Candidate) -> int:
+    """Shared memory of responses and of their barriers, full and empty."""
+    return CLC_SLOTS * (CLC_RESPONSE_BYTES + 16) if c.schedule == "clc" else 0
+
+
 def smem_bytes(c: Candidate) -> int:
-    return c.stages * c.threads * VECTOR_BYTES + exchange_bytes(c)
+    return c.stages * c.threads * VECTOR_BYTES + exchange_bytes(c) + claim_bytes(c)
 
 
 def resources(c: Candidate) -> Resources:
@@ -114,6 +124,8 @@ def resources(c: Candidate) -> Resources:
     parts = [("slots", slots), ("partials of warps", 2 * (c.threads // 32) * PARTIAL_BYTES)]
     if size > 1:
         parts += [("partials pushed by CTAs", 2 * size * PUSH_BYTES), ("barriers of pushes", 16)]
+    if c.schedule == "clc":
+        parts += [("responses", CLC_SLOTS * CLC_RESPONSE_BYTES), ("barriers of responses", CLC_SLOTS * 16)]
     registers = min(MAX_REGISTERS, REGISTERS_PER_SM // (c.threads * work_of(c).ctas_per_sm) // 8 * 8)
     return Resources(
         threads=c.threads,
@@ -132,9 +144,13 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
     if (y, z) != (1, 1) or x not in (1, 2, 4, 8, 16) or (x > 1 and c.family == "portable"):
         message = f"a cluster of {x} x {y} x {z}: the CTAs of a row lie along x, 1 to 16 of them, and portable has none"
         found.append(Violation("ROW_CLUSTER", message, {"cluster": list(c.cluster)}))
-    if c.schedule not in SCHEDULES:
-        message = f"there is no {c.schedule} kernel: equal rows leave nothing to claim at run time"
-        found.append(Violation("ROW_SCHEDULE", message, {"schedule": c.schedule}))
+    if c.schedule not in SCHEDULES or (c.schedule == "clc" and c.family != "sm100"):
+        message = f"there is no {c.schedule} kernel of the {c.family} family: " + (
+            "Cluster Launch Control is for images of sm_100a; one_tile and static run on every family"
+            if c.schedule == "clc"
+            else "what claims rows at run time does so by Cluster Launch Control"
+        )
+        found.append(Violation("ROW_SCHEDULE", message, {"schedule": c.schedule, "family": c.family}))
     if w.vectors and not w.vectors <= c.stages <= 2 * w.vectors:
         message = f"{c.stages} slots for {w.vectors} vectors a thread: they hold a row, and at most another"
         found.append(Violation("ROW_SLOTS", message, {"stages": c.stages, "vectors": w.vectors}))
@@ -152,7 +168,7 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
             f"{c.stages} slots of {c.threads} threads and the exchange take {smem_bytes(c)} bytes of shared memory"
         )
         found.append(Violation("ROW_SMEM", message, {"smem_bytes": smem_bytes(c), "limit": SMEM_BYTES[c.family]}))
-    if c.schedule == "one_tile" and -(-p.rows // rows_per_cta(c)) * c.cluster_size > MAX_GRID_X:
+    if c.schedule in ("one_tile", "clc") and -(-p.rows // rows_per_cta(c)) * c.cluster_size > MAX_GRID_X:
         found.append(Violation("ROW_GRID", f"{p.rows} rows are more blocks than one launch has", {"rows": p.rows}))
     return found
 
@@ -198,7 +214,11 @@ def sharing(p: RowReduceProblem, c: Candidate) -> list[SharingRow]:
 
 
 def barriers(p: RowReduceProblem, c: Candidate) -> list[BarrierRow]:
-    """The exchange of a row. A row of one warp needs none."""
+    """The exchange of a row, which a row of one warp needs not; and the claims, where there are any."""
+    return _exchange_rows(c) + (_claim_rows(c) if c.schedule == "clc" else [])
+
+
+def _exchange_rows(c: Candidate) -> list[BarrierRow]:
     w, size = work_of(c), c.cluster_size
     if w.row_threads <= 32:
         return []
@@ -241,13 +261,46 @@ def barriers(p: RowReduceProblem, c: Candidate) -> list[BarrierRow]:
     return found
 
 
+def _claim_rows(c: Candidate) -> list[BarrierRow]:
+    size, warps = c.cluster_size, c.threads // 32
+    scope = "cluster" if size > 1 else "cta"
+    return [
+        BarrierRow(
+            name="clc_full",
+            scope=scope,
+            count=CLC_SLOTS,
+            arrivals=1,
+            arrivals_from="each CTA's own warp 0, with expect_tx",
+            tx_bytes=CLC_RESPONSE_BYTES,
+            phases="once a request: its response has landed, in every CTA",
+            failure="a CTA that is not armed loses the response and waits for ever",
+        ),
+        BarrierRow(
+            name="clc_empty",
+            scope=scope,
+            count=CLC_SLOTS,
+            arrivals=warps * size,
+            arrivals_from=f"{warps} warps x {size} CTA, at CTA 0",
+            tx_bytes=0,
+            phases="once a response: every warp of every CTA has read it and passed the proxy fence",
+            failure="a slow warp reads the next response: warps disagree on the row",
+        ),
+    ]
+
+
 def layout(c: Candidate) -> KernelLayout:
     """Where the rows of `barriers` lie in the built kernel."""
     size = c.cluster_size
-    first = smem_bytes(c) - 16
+    claims = c.stages * c.threads * VECTOR_BYTES + exchange_bytes(c)
+    pushes = claims - 16
     items = f"ceil_div(rows, {rows_per_cta(c)})"
+    mbarriers: dict[str, tuple[int, ...]] = {"pushes": (pushes, pushes + 8)} if size > 1 else {}
+    if c.schedule == "clc":
+        full = claims + CLC_SLOTS * CLC_RESPONSE_BYTES
+        empty = full + CLC_SLOTS * 8
+        mbarriers |= {"clc_full": (full, full + 8), "clc_empty": (empty, empty + 8)}
     return KernelLayout(
-        mbarriers={"pushes": (first, first + 8)} if size > 1 else {},
+        mbarriers=mbarriers,
         named={},
         meetings={"cluster": "cluster"} if size > 1 else {},
         loads=(),

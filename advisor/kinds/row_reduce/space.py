@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from advisor.kinds.row_reduce import kernels
 from advisor.kinds.row_reduce.work import STREAM_SLOTS, RowWork
 from advisor.kinds.workload import Axes, Occupancy, Timing
+from advisor.machine.features import Feature, supports
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm, free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import NORMS, RowReduceProblem
@@ -37,6 +38,7 @@ CLUSTERS = (1, 2, 4, 8, 16)
 MAX_VECTORS = {"one_tile": 8, "static": 16}  # of a thread: more of them wait for each other
 L1_BYTES = 16_384  # that a static kernel leaves to weights
 WIDTHS = (128, 256, 512, 1024)  # threads of a CTA that share a row
+WHOLE_GRID = ("one_tile", "clc")  # a cluster for every item of work
 SCHEDULE_RANK: dict[Schedule, int] = {"one_tile": 0, "static": 1, "ticket": 2, "clc": 3}
 
 # Registers of a thread that the inner loops take without spilling, where many CTAs share an SM.
@@ -148,7 +150,7 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
             fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
             slots = (kernels.SMEM_BYTES[family] - fixed - L1_BYTES) // (threads * kernels.VECTOR_BYTES)
             slots = max(vectors, min(slots, 2 * vectors))
-            found.append(_candidate(p, family, cluster, "static", threads, slots, work))
+            found += _persistent(_candidate(p, family, cluster, "static", threads, slots, work))
     return found
 
 
@@ -158,8 +160,13 @@ def _streamed(p: RowReduceProblem, family: Family, cluster: int) -> list[Candida
         held = max(1, kernels.REGISTERS_PER_SM // (threads * WIDE_REGISTERS))
         work = RowWork(threads, 0, 2 if p.elementwise or registers_of(p) == WIDE_REGISTERS else 4, held)
         schedule: Schedule = "one_tile" if family == "portable" else "static"
-        found.append(_candidate(p, family, cluster, schedule, threads, STREAM_SLOTS, work))
+        found += _persistent(_candidate(p, family, cluster, schedule, threads, STREAM_SLOTS, work))
     return found
+
+
+def _persistent(c: Candidate) -> list[Candidate]:
+    """The candidate, and one that claims its rows where the family has Cluster Launch Control."""
+    return [c, c.with_schedule("clc")] if c.family == "sm100" else [c]
 
 
 # ---- cost ----------------------------------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
     fetched = elements * p.in_bytes * kernels.passes(p, c)
     exchange_us = EXCHANGE_US[size] if w.row_threads > 32 else 0.1
     first_us = waits_us = START_US + fetched / FILL_BYTES_PER_US + exchange_us
-    if c.schedule == "static":  # nothing came in ahead of a CTA's first row
+    if c.schedule != "one_tile":  # nothing came in ahead of a CTA's first row
         waits_us = AHEAD_US if w.vectors else STREAM_US + exchange_us
         exchange_us = min(exchange_us, waits_us)
     start_us = max(0.0, first_us - waits_us) if items else 0.0
@@ -228,9 +235,10 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
     main_us += w.vectors * (per_vector if c.schedule == "one_tile" and w.row_threads > 32 else AHEAD_VECTOR_US)
     if size > 1 and c.schedule == "one_tile" and (p.weight or p.bias):
         main_us += AFFINE_US
-    planned = items if c.schedule == "one_tile" else min(items, resident)
+    claim_us = profile.clc_round_trip_cycles / clk if c.schedule == "clc" else 0.0
+    planned = items if c.schedule in WHOLE_GRID else min(items, resident)
     rounds = -(-items // max(1, min(available, planned))) if items else 0
-    makespan_us = start_us + rounds * main_us
+    makespan_us = start_us + rounds * max(main_us, claim_us)
     moved = dram_bytes(p, c, profile, resident)
     bandwidth = profile.dram_bytes_per_s * (READ_ONLY if not p.elementwise else 1.0)
     dram_us = moved / bandwidth * 1e6
@@ -239,10 +247,10 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
         makespan_us=makespan_us,
         launch_us=profile.launch_us,
         main_us=main_us,
-        prologue_us=0.0,
+        prologue_us=start_us,  # of a cluster that runs several rows; else a part of each
         epilogue_us=0.0,
         overlap=0.0,
-        claim_us=0.0,
+        claim_us=claim_us,
         extra_us=0.0,
         dram_us=dram_us,
         tiles=items,
@@ -255,10 +263,21 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
             "issue": rounds * sharing * issue_us,
             "latency": profile.launch_us + start_us + rounds * (alone_us - issue_us),
         },
+        claims_ahead=claims_ahead(p, c),
     )
     total = found.total_us(makespan_us)
     bound = max(found.bounds, key=lambda name: found.bounds[name])
     return replace(found, time_us=total, bound=bound)
+
+
+def claims_ahead(p: RowReduceProblem, c: Candidate) -> int:
+    """Items that a cluster has claimed or asked for beyond the one that it computes: those whose copies have begun, and
+    the next. Of streamed rows the copies are as many batches ahead as slots hold."""
+    w = kernels.work_of(c)
+    if w.vectors:
+        return 2
+    turns = -(-vectors_of(p, c.cluster_size) // (w.row_threads * w.batch))
+    return 1 + -(-(c.stages // w.batch) // (turns * kernels.passes(p, c)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,9 +406,20 @@ def _available(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, fit: i
     return max(1, found)
 
 
+def no_clc(c: Candidate, profile: DeviceProfile) -> list[Violation]:
+    """Responses are multicast to a cluster: the clause is that of the architecture-specific target."""
+    if c.schedule != "clc" or supports(Feature.CLC_MULTICAST, profile.arch):
+        return []
+    text = (
+        f"{profile.title} ({profile.arch}) has no Cluster Launch Control: it begins with compute capability 10.0; "
+        "schedule: one_tile and static run there"
+    )
+    return [Violation("NO_CLC", text, {"target": profile.arch})]
+
+
 def clauses(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: int) -> list[Violation]:
     """Every clause that the candidate breaks on a GPU that holds `resident` of its clusters at once."""
-    found, size = list(kernels.violations(p, c)), c.cluster_size
+    found, size = [*no_clc(c, profile), *kernels.violations(p, c)], c.cluster_size
     if c.family != "portable":
         found += kernels.misaligned(p)
     largest, limit, budget = profile.max_cluster_size, p.constraints.max_cluster_size, p.constraints.sm_budget
@@ -402,8 +432,9 @@ def clauses(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident:
         text = f"a cluster of {size}, and constraints.max_cluster_size is {limit}"
         found.append(Violation("CLUSTER_OVER_CONSTRAINT", text, {"max_cluster_size": limit}))
     if budget is not None and c.family != "portable":
-        if c.schedule == "one_tile":
-            text = "one row per cluster launches the whole grid on every SM, whatever the budget"
+        if c.schedule in WHOLE_GRID:
+            how = "one row per cluster" if c.schedule == "one_tile" else "Cluster Launch Control"
+            text = f"{how} launches the whole grid on every SM, whatever the budget; schedule: static keeps to it"
             found.append(Violation("SM_BUDGET_SCHEDULE", text, {"sm_budget": budget}))
         if size > budget:
             text = f"a cluster of {size} is more than the budget of {budget} SMs"

@@ -14,6 +14,18 @@ from advisor.records.counts import CountRow
 from advisor.records.plan import Decision, Reason
 from advisor.records.rows import Traffic
 
+CLC_ROWS = (
+    ("arm", "warp 0 of each CTA", "mbarrier.arrive.expect_tx of 16 bytes on its own barrier", "before the request"),
+    ("request", "1 elected thread of warp 0 of CTA 0", "clusterlaunchcontrol.try_cancel, multicast to the cluster",
+     "one per cluster, as the copies of the row before it begin"),
+    ("wait", "every warp", "mbarrier.try_wait.parity with acquire at cluster scope", "16 bytes have landed"),
+    ("read", "every warp", "one 128-bit load, then is_canceled", "once"),
+    ("decode", "every warp", "first CTA id + own rank", "only where the predicate says success"),
+    ("release", "every warp of every CTA", "fence.proxy.async, then arrive at CTA 0", "after the read"),
+    ("stop", "all", "no request after an observed failure; none in flight at exit", "a failure says stop, never all is "
+     "done"),
+)  # fmt: skip
+
 
 def kib(count: float) -> str:
     return f"{count / 1024:.4g} KiB"

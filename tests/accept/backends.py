@@ -12,8 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from advisor.accept.backend import AcceptSetup
+from advisor.bundle import resolve
+from advisor.emulator import KernelFault, load_program
+from advisor.emulator import run as emulate
+from advisor.emulator.world import cut_profile
 from advisor.errors import DeviceError
+from advisor.machine import load_profile
 from advisor.records.case import Case
 from advisor.validation.gpu import CaseOutcome
 
@@ -138,3 +145,30 @@ class NobodyHolds(Right):
 class NeverOpens(Right):
     def open(self, setup: AcceptSetup) -> None:
         raise DeviceError("DEVICE_UNREADABLE", "the device does not answer any more")
+
+
+class ClcInTheEmulator(Right):
+    """Kernels of Cluster Launch Control run as they were built: their PTX, in the emulator, on a GPU of which other
+    work leaves room for one cluster. A launch that cannot end there does not come back here either; one that ends
+    leaves what the kernels beside it do, whose last bits are the reference's."""
+
+    def broken(self, run: str, case: Case, got: Any) -> Any:
+        if "clc" not in run:
+            return super().broken(run, case, got)
+        self.stage(f"{case.name}: emulation", 300.0)
+        image = self.setup.images[run]
+        kernel = self.setup.launch.kernel(run)
+        program = load_program(Path(image.path).with_suffix(".ptx").read_text(), kernel.entry, run)
+        launch = resolve(self.setup.launch, run, case.arguments, self.facts(), image.target)
+        arrays = self.workload.inputs(case)
+        device = cut_profile(load_profile("b200"), 2)
+        try:
+            outcome = emulate(program, launch, inputs=arrays, profile=device, busy_sms=device.sms - 2)
+        except KernelFault as fault:
+            if fault.code != "EMU_DEADLOCK":
+                raise
+            self.stage(f"{case.name}: launch", self.limit_s)
+            time.sleep(600)
+        result = outcome.buffers["D"].view(got.dtype).reshape(got.shape).astype(np.float64)
+        assert np.allclose(result, got.astype(np.float64), rtol=0.01, atol=0.01, equal_nan=True)
+        return got

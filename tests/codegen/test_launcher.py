@@ -108,14 +108,14 @@ class Program:
         built = subprocess.run([*STRICT, *self.includes, *arguments], capture_output=True, text=True, check=False)
         assert built.returncode == 0, built.stderr[:4000]
 
-    def run(self, body: str) -> list[str]:
+    def run(self, body: str, declarations: str = "") -> list[str]:
         sizes = "".join(
             f'  fake.parameter_bytes["{kernel.id}.{target}.cubin"] = {{{", ".join(map(str, _sizes(kernel)))}}};\n'
             for kernel in self.launch.kernels
             for target in kernel.images
         )
         source = self.folder / "main.cpp"
-        source.write_text(_MAIN.format(sizes=sizes, body=body))
+        source.write_text(_MAIN.format(sizes=sizes, body=body, declarations=declarations))
         objects = [str(self.folder / name) for name in ("sample.o", "driver.o")]
         self._compile([str(source), *objects, "-o", str(self.folder / "main"), "-pthread"])
         main = [self.folder / "main"]
@@ -146,7 +146,7 @@ inline sample_launcher* open() {{
   say(sample_get("images", &launcher));
   return launcher;
 }}
-
+{declarations}
 int main() {{
 {sizes}{body}
   return 0;

@@ -140,13 +140,14 @@ def render_variants(
     plan: Plan, workload: Workload, profiles: Mapping[str, DeviceProfile] | None = None
 ) -> RenderedBundle:
     """What `validate` builds beside the bundle, as a bundle of its own: other schedules, and the traced twin of every
-    run. The sources are the bundle's own, byte for byte. It is built and launched, never written.
+    run whose kind has one. The sources are the bundle's own, byte for byte. It is built and launched, never written.
 
     A run `r` has the traced twin `r_traced`, whose counts (uint32, one for each tile and slice) lie in the buffer
     `trace_<id of the kernel that counts>`; the caller zeroes it.
     """
     variants = variant_runs(plan, workload, profiles)
-    runs = [*variants, *(traced(run) for run in [*bundle_runs(plan, workload), *variants])]
+    twins_of = [run for run in [*bundle_runs(plan, workload), *variants] if any(spec.traced for spec in run.specs)]
+    runs = [*variants, *(traced(run) for run in twins_of)]
     buffers = dict(workload.buffers())
     for run in [*bundle_runs(plan, workload), *variants]:
         for spec in run.specs:

@@ -14,7 +14,17 @@ from advisor.kinds.workload import Workload
 from advisor.problem import Problem, registry
 from advisor.records.work import found_by
 
-__all__ = ["Kind", "Workload", "forget", "kind_of", "register", "template_folders", "workload"]
+__all__ = [
+    "Kind",
+    "Workload",
+    "forget",
+    "kind_of",
+    "modules",
+    "register",
+    "register_from",
+    "template_folders",
+    "workload",
+]
 
 _registered: dict[str, Kind] = {}
 
@@ -37,6 +47,16 @@ def kind_of(name: str) -> Kind:
         return _registered[name]
     found: Kind = import_module(f"advisor.kinds.{name}").KIND
     return found
+
+
+def modules() -> tuple[str, ...]:
+    """Of the kinds that were registered: what a child process imports to know them too."""
+    return tuple(each.module for each in _registered.values() if each.module)
+
+
+def register_from(module: str) -> None:
+    """Registers KIND of a module."""
+    register(import_module(module).KIND)
 
 
 def template_folders() -> tuple[Path, ...]:

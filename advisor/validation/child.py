@@ -1,6 +1,6 @@
-"""The process in which kernels run: `python -m advisor.validation.child FD BACKEND`. Talks to `workers.Worker`.
+"""The process in which kernels run: `python -m advisor.validation.child FD BACKEND KIND...`. Talks to `workers.Worker`.
 
-Imports `errors` and the backend that it is told to.
+Imports `errors`, the backend, and the modules of kinds from elsewhere, as it is told to.
 """
 
 from __future__ import annotations
@@ -59,13 +59,18 @@ def _leave_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    descriptor, name = arguments
+    descriptor, name, *modules = arguments
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(descriptor))
 
     def stage(text: str, limit_s: float) -> None:
         connection.send(("stage", text, limit_s))
 
+    if modules:
+        from advisor import kinds
+
+        for each in modules:
+            kinds.register_from(each)
     serve(connection, load_backend(name)(stage))
 
 

@@ -2,7 +2,8 @@
 
 A kernel that hangs or faults takes its process's CUDA context with it, so every kernel runs in a child. The child
 announces each stage of its work with a time limit; a stage that outlasts it, or a process that dies, is reported with
-that stage's name and never takes the parent along. Imports `errors` and the standard library.
+that stage's name and never takes the parent along. It knows the kinds that its parent knows. Imports `errors` and
+`kinds`.
 
 The protocol is two pickled tuples over a socket pair: ("call", method, args) and ("stage", name, limit_s) |
 ("value", result) | ("refused", type, fields) | ("bug", traceback). The backend is named as `module:Class` or
@@ -28,6 +29,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from advisor import kinds
 from advisor.errors import AdvisorError, DeviceError, ToolError
 
 START_LIMIT_S = 120.0  # from the start of a process until its imports are done
@@ -60,7 +62,7 @@ class Worker:
         root = str(Path(__file__).resolve().parent.parent.parent)
         search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "advisor.validation.child", str(theirs.fileno()), backend],
+            [sys.executable, "-m", "advisor.validation.child", str(theirs.fileno()), backend, *kinds.modules()],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._output,

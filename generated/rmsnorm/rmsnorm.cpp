@@ -32,10 +32,14 @@ constexpr int kRungs = 5;
 constexpr int kSpans = 1;
 
 const Image kImages_sm100_static_streamed[] = {
+    {"sm100_static_streamed.sm_103a.cubin", 10, 3, true},
     {"sm100_static_streamed.sm_100a.cubin", 10, 0, true},
+    {"sm100_static_streamed.sm_100f.cubin", 10, 0, false},
 };
 const Image kImages_sm100_one_tile_streamed[] = {
+    {"sm100_one_tile_streamed.sm_103a.cubin", 10, 3, true},
     {"sm100_one_tile_streamed.sm_100a.cubin", 10, 0, true},
+    {"sm100_one_tile_streamed.sm_100f.cubin", 10, 0, false},
 };
 const Image kImages_sm90_static_streamed[] = {
     {"sm90_static_streamed.sm_90a.cubin", 9, 0, true},
@@ -51,9 +55,9 @@ const Image kImages_portable_one_tile_streamed[] = {
 };
 
 const KernelInfo kKernelInfo[kKernels] = {
-    {"sm100_static_streamed", "row_reduce", kImages_sm100_static_streamed, 1,
+    {"sm100_static_streamed", "row_reduce", kImages_sm100_static_streamed, 3,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
-    {"sm100_one_tile_streamed", "row_reduce", kImages_sm100_one_tile_streamed, 1,
+    {"sm100_one_tile_streamed", "row_reduce", kImages_sm100_one_tile_streamed, 3,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
     {"sm90_static_streamed", "row_reduce", kImages_sm90_static_streamed, 1,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},

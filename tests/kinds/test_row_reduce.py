@@ -9,7 +9,8 @@ import pytest
 
 from advisor.kinds import workload
 from advisor.kinds.row_reduce import kernels, numerics, space, words
-from advisor.machine import load_profile
+from advisor.machine import load_profile, profile_names
+from advisor.machine.features import Feature, compute_capability, loadable, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import plan
 from advisor.problem.row_reduce import RowReduceProblem
@@ -162,7 +163,7 @@ def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:
     [
         (H200, {}, "NO_CLC", "one_tile and static run there"),
         (B200, {"constraints": {"sm_budget": 64}}, "SM_BUDGET_SCHEDULE", "schedule: static keeps to it"),
-        (B200, {"overrides": {"schedule": "clc", "kernel": "portable"}}, "ROW_SCHEDULE", "images of sm_100a"),
+        (B200, {"overrides": {"schedule": "clc", "kernel": "portable"}}, "ROW_SCHEDULE", "only sm100"),
     ],
 )
 def test_claims_that_no_kernel_makes_are_refused_with_the_way_out(
@@ -180,13 +181,22 @@ def test_a_forced_claim_is_launched_over_all_rows_with_a_static_twin_beside_it()
     assert [each.schedule for each in found.choices if each.family == "sm100"] == ["clc"]
     (spec,) = kernels.kernels(p, found.choices[0].candidate())
     assert spec.kernel.grid_blocks == ("ceil_div(rows, 1) * 2 * min(cols, 1)", 1, 1)
-    assert spec.kernel.images.keys() == {"sm_100a"}
+    assert all(supports(Feature.CLC_MULTICAST, each) for each in spec.kernel.images)
     ladder = next(each for each in found.steps if each.step == 9).artifact["ladder"]
     assert [row[1] for row in ladder["rows"]][:3] == [
         "sm100_clc_2x1x1",
         "sm100_static_2x1x1",
         "sm100_one_tile_streamed",
     ]
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_what_is_planned_for_a_gpu_has_an_image_that_loads_there(name: str) -> None:
+    target = load_profile(name)
+    choice = planned(problem(), target).choice
+    assert choice is not None
+    (spec,) = kernels.kernels(problem(), choice.candidate())
+    assert any(loadable(each, compute_capability(target.arch)) for each in spec.kernel.images)
 
 
 @pytest.mark.parametrize(("rows", "cols", "op"), [(0, 64, "sum"), (4, 0, "softmax")])

@@ -32,7 +32,7 @@ MAX_REGISTERS = 255
 MAX_GRID_X = 2**31 - 1
 SMEM_BYTES: dict[Family, int] = {"sm100": 232_448, "sm90": 232_448, "portable": 101_376}
 IMAGES: dict[Family, tuple[str, ...]] = {
-    "sm100": ("sm_100a",),
+    "sm100": ("sm_100a", "sm_103a", "sm_100f"),  # 10.0, 10.3, and one image that loads on both
     "sm90": ("sm_90a",),
     "portable": ("sm_80", "sm_90", "sm_100", "sm_120"),
 }
@@ -146,7 +146,7 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
         found.append(Violation("ROW_CLUSTER", message, {"cluster": list(c.cluster)}))
     if c.schedule not in SCHEDULES or (c.schedule == "clc" and c.family != "sm100"):
         message = f"there is no {c.schedule} kernel of the {c.family} family: " + (
-            "Cluster Launch Control is for images of sm_100a; one_tile and static run on every family"
+            "only sm100, compute capability 10.0 and 10.3, claims rows; one_tile and static run on every family"
             if c.schedule == "clc"
             else "what claims rows at run time does so by Cluster Launch Control"
         )

@@ -271,7 +271,11 @@ def _forced_refusal(workload: Workload, search: Search, forced: Mapping[str, Any
         broken = [next(each for each in search.reasons if each.code == code and each.message == text)]
     first = broken[0]
     numbers = {**first.numbers, "forced": names, "codes": [each.code for each in broken]}
-    return _Refused(first.code, f"{names} is forced on {family} and refused: {first.message}", numbers)
+    return _Refused(
+        first.code,
+        f"{names} {'is' if len(forced) == 1 else 'are'} forced on {family} and refused: {first.message}",
+        numbers,
+    )
 
 
 def _nothing_legal(search: Search, family: Family) -> _Refused:

@@ -437,6 +437,10 @@ _MEANT = {
     **dict.fromkeys(("bfloat16", "bf"), ("bf16",)),
     **dict.fromkeys(("float16", "f16", "half"), ("fp16",)),
     **dict.fromkeys(("fp32", "float32", "f32", "float"), ("fp32", "tf32")),
+    **dict.fromkeys(("fp64", "float64", "f64", "double"), ("fp32",)),  # what fp16 is near in letters alone
+    **dict.fromkeys(("mean", "average", "avg"), ("sum",)),
+    **dict.fromkeys(("min", "amax", "argmax"), ("max",)),
+    **dict.fromkeys(("lse", "log_sum_exp"), ("logsumexp",)),
 }
 
 _EXPECTED = {

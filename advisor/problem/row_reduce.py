@@ -8,6 +8,7 @@ The model is the resolved problem, as that of a GEMM is. Extents and strides cou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -37,6 +38,7 @@ RowType = Literal["bf16", "fp16", "fp32"]
 
 ELEMENTWISE = ("softmax", "log_softmax", "layernorm", "rmsnorm")
 NORMS = ("layernorm", "rmsnorm")
+DEFAULT_EPS = 1.0e-5  # as in torch
 MAX_COLS = 2**28  # a row's bytes stay in 31 bits
 OUT_TYPES: dict[str, tuple[str, ...]] = {
     "bf16": ("bf16", "fp32"),
@@ -60,6 +62,11 @@ class RowReduceProblem(Problem):
 
     derived: ClassVar[tuple[str, ...]] = ("row_stride",)
     extents: ClassVar[tuple[str, ...]] = ("rows", "cols")
+    other_names: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("launch", "pdl"), "row reductions have no pdl: remove the line"),
+        **dict.fromkeys(("axis", "dim", "m", "n", "shape"), "rows and cols say the shape; op runs along the columns"),
+        "batch": "rows counts those of all batches",
+    }
     begins: ClassVar[str] = "kind: row_reduce, op:, rows:, cols: and dtype:"
 
     kind: Literal["row_reduce"]
@@ -72,7 +79,7 @@ class RowReduceProblem(Problem):
     out_dtype: RowType
     weight: bool = False
     bias: bool = False
-    eps: Annotated[float, Field(ge=0.0, le=MAX_FLOAT32, allow_inf_nan=False)] = 1.0e-5
+    eps: Annotated[float, Field(ge=0.0, le=MAX_FLOAT32, allow_inf_nan=False)] = DEFAULT_EPS
     target: Target = "auto"
     shared_gpu: SharedGpu = SharedGpu()
     assume: Assume = Assume()
@@ -185,6 +192,14 @@ def _affine_rule(p: RowReduceProblem) -> None:
                 f"{field} belongs to {' and '.join(NORMS)}, and op is {p.op}",
                 f"remove {field}, or write op: rmsnorm",
             )
+    if p.eps != DEFAULT_EPS and p.op not in NORMS:
+        raise broken(
+            "PROBLEM_CHOICE",
+            "eps",
+            p.eps,
+            f"eps belongs to {' and '.join(NORMS)}, and op is {p.op}",
+            "remove eps, or write op: rmsnorm",
+        )
 
 
 def _empty_rule(p: RowReduceProblem) -> None:

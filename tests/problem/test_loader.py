@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +16,7 @@ from advisor.problem import load_problem, parse_problem, problem_schema
 from advisor.problem.gemm import GemmProblem
 from advisor.problem.row_reduce import RowReduceProblem
 
+ROOT = Path(__file__).parent.parent.parent
 GOOD = "kind: gemm\nm: 128\nn: 256\nk: 64\n"
 
 
@@ -358,3 +360,17 @@ def test_what_other_tools_call_it_is_understood_in_the_fix(line, fix):
     with pytest.raises(ProblemError) as caught:
         parse_problem(f"kind: gemm\nm: 64\nn: 64\nk: 64\n{line}\n", "problem.yaml")
     assert caught.value.fix.startswith(fix)
+
+
+DOCUMENTED = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "problem.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", DOCUMENTED, ids=range(len(DOCUMENTED)))
+def test_every_example_of_the_documentation_is_read(text: str) -> None:
+    parse_problem(text, "documented.yaml")
+
+
+def test_the_documentation_has_a_launch_of_two_cluster_sizes() -> None:
+    problems = [parse_problem(text, "documented.yaml") for text in DOCUMENTED]
+    sizes = [(p.overrides.preferred_cluster, p.overrides.cluster) for p in problems if isinstance(p, GemmProblem)]
+    assert ((4, 2, 1), (2, 1, 1)) in sizes

@@ -53,6 +53,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "fp16 to bf16": ({"dtype": "fp16", "out_dtype": "bf16"}, "PROBLEM_TYPE_PAIR", "out_dtype"),
     "rows that overlap": ({"row_stride": 1000}, "PROBLEM_ROW_STRIDE", "row_stride"),
     "rows beyond any memory": ({"rows": 2**31 - 1, "row_stride": 2**30}, "PROBLEM_ABSURD_SIZE", "rows"),
+    "eps of a softmax": ({"eps": 1.0e-6}, "PROBLEM_CHOICE", "eps"),
+    "pdl": ({"launch": "{pdl: true}"}, "PROBLEM_UNKNOWN_KEY", "launch"),
+    "a cluster of 3": ({"overrides": "{cluster: [3, 1, 1]}"}, "PROBLEM_CHOICE", "overrides.cluster"),
+    "a cluster of 32": ({"overrides": "{cluster: [32, 1, 1]}"}, "PROBLEM_CHOICE", "overrides.cluster"),
+    "a stride beyond 64 bits": ({"row_stride": 2**63}, "PROBLEM_RANGE", "row_stride"),
     "a weight of a softmax": ({"weight": True}, "PROBLEM_CHOICE", "weight"),
     "the largest of nothing": ({"op": "max", "cols": 0}, "PROBLEM_RANGE", "cols"),
     "a key of another kind": ({"m": 5}, "PROBLEM_UNKNOWN_KEY", "m"),
@@ -84,3 +89,23 @@ def test_the_schema_takes_what_the_loader_takes(changes: dict[str, Any]) -> None
 def test_the_schema_refuses_what_the_loader_refuses(changes: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**GOOD, **changes}, problem_schema())
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ({"op": "mean"}, "did you mean sum?"),
+        ({"op": "rms_norm"}, "did you mean rmsnorm?"),
+        ({"op": "lse"}, "did you mean logsumexp?"),
+        ({"dtype": "float64"}, "did you mean fp32?"),
+        ({"batch": 4}, "rows counts those of all batches"),
+        ({"dim": -1}, "rows and cols say the shape; op runs along the columns"),
+        ({"launch": "{pdl: true}"}, "row reductions have no pdl: remove the line"),
+        ({"columns": 5}, "did you mean cols?"),
+        ({"eps": 1.0e-3}, "remove eps, or write op: rmsnorm"),
+    ],
+)
+def test_the_fix_is_what_was_meant(changes: dict[str, Any], fix: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse(**changes)
+    assert caught.value.fix == fix

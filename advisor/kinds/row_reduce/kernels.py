@@ -152,7 +152,8 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
         )
         found.append(Violation("ROW_SCHEDULE", message, {"schedule": c.schedule, "family": c.family}))
     if w.vectors and not w.vectors <= c.stages <= 2 * w.vectors:
-        message = f"{c.stages} slots for {w.vectors} vectors a thread: they hold a row, and at most another"
+        vectors = f"{w.vectors} vector{'s' * (w.vectors != 1)}"
+        message = f"{c.stages} slots for {vectors} of a thread: they hold a row, and at most another"
         found.append(Violation("ROW_SLOTS", message, {"stages": c.stages, "vectors": w.vectors}))
     if not w.vectors and c.stages % w.batch:
         message = f"{c.stages} slots are no whole batches of {w.batch} vectors"
@@ -187,8 +188,8 @@ def misaligned(p: RowReduceProblem) -> list[Violation]:
             found.append(
                 Violation(
                     "ROW_STRIDE_16B",
-                    f"{what} is {stride} elements = {stride * size} bytes, no multiple of 16; {mend} "
-                    f"{-(-stride // step) * step}",
+                    f"{what} is {stride} element{'s' * (stride != 1)} = {stride * size} bytes, no multiple of 16; "
+                    f"{mend} {-(-stride // step) * step}",
                     {
                         "operand": name,
                         "stride": stride,

@@ -149,13 +149,38 @@ class Page:
     example: str = ""
 
 
+_added: list[Path] = []
+
+
+def page_files() -> tuple[Path, ...]:
+    """codes.toml beside this module, that of each kind in its folder, and those that were added."""
+    here = Path(__file__).parent
+    return (here / "codes.toml", *sorted(here.glob("kinds/*/codes.toml")), *_added)
+
+
+def add_pages(path: Path) -> None:
+    """The pages of a kind from elsewhere."""
+    _added.append(path)
+    registry.cache_clear()
+
+
+def remove_pages(path: Path) -> None:
+    _added.remove(path)
+    registry.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, Page]:
-    """Every code that the tool can print, sorted."""
+    """Every code that the tool can print, sorted. A code has one page: raises ValueError where two files have it."""
     import tomllib
 
-    document = tomllib.loads(Path(__file__).with_name("codes.toml").read_text(encoding="utf-8"))
-    return {code: Page(code=code, **page) for code, page in sorted(document.items())}
+    found: dict[str, Page] = {}
+    for path in page_files():
+        for code, page in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            if code in found:
+                raise ValueError(f"{path} has a page of {code}, which another file has too")
+            found[code] = Page(code=code, **page)
+    return dict(sorted(found.items()))
 
 
 def explain(code: str) -> Page:

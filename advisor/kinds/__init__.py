@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from advisor.errors import add_pages, remove_pages
 from advisor.kinds.kind import Kind
 from advisor.kinds.workload import Workload
 from advisor.problem import Problem, registry
@@ -31,14 +32,20 @@ _registered: dict[str, Kind] = {}
 
 def register(kind: Kind) -> None:
     """Makes a kind known to every room. Raises ValueError for a name that is taken."""
+    if kind.name in _registered:
+        raise ValueError(f"the kind {kind.name} is there already")
     registry.add(kind.name, kind.problem)
     _registered[kind.name] = kind
+    if kind.codes is not None:
+        add_pages(kind.codes)
 
 
 def forget(name: str) -> None:
     """Takes a kind back that was registered."""
     registry.remove(name)
-    _registered.pop(name, None)
+    kind = _registered.pop(name, None)
+    if kind is not None and kind.codes is not None:
+        remove_pages(kind.codes)
 
 
 def kind_of(name: str) -> Kind:

@@ -26,6 +26,11 @@ BOUNDS = {
     "dram": "DRAM bandwidth",
     "issue": "the instructions that the SMs issue",
 }
+RUNS_ON: Mapping[Family, str] = {
+    "sm100": "compute capability 10.x (sm_100a, sm_100f, sm_103a)",
+    "sm90": "compute capability 9.0 (sm_90a)",
+    "portable": "compute capability 8.0 and later",
+}
 
 
 class BaseWorkload:
@@ -112,6 +117,9 @@ class BaseWorkload:
 
     def weaker(self, forced: Mapping[str, Any], profile: DeviceProfile) -> tuple[dict[str, Any], Finding] | None:
         return None
+
+    def runs_on(self, family: Family) -> str:
+        return RUNS_ON[family]
 
     def necessity(self, f: Chosen) -> list[Decision]:
         return []

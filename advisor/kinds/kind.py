@@ -24,4 +24,5 @@ class Kind:
     workload: Callable[[Any], Workload]
     work: type[WorkRecord]  # the kind's own part of a candidate, as data
     templates: Path | None = None  # a folder like the house's, with the kind's own, where they are not among those
+    codes: Path | None = None  # of a kind from elsewhere: the pages of its codes, as those of codes.toml
     module: str = ""  # of a kind from elsewhere: where it is KIND, for the processes in which kernels run

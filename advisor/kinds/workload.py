@@ -220,6 +220,9 @@ class Told(Protocol):
     def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
         """The buffers whose addresses and strides must be multiples of 16 bytes for the kernel, in words."""
 
+    def runs_on(self, family: Family) -> str:
+        """Step 9: the GPUs that a family's images load on, and what its kernels are made of."""
+
     def necessity(self, f: Chosen) -> list[Decision]:
         """Step 1: questions beside whether a cluster pays."""
 

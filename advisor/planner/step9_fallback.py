@@ -12,11 +12,6 @@ from advisor.planner.search import Rung
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Decision, Step
 
-FAMILY_WORDS = {
-    "sm100": "compute capability 10.x (sm_100a, sm_100f, sm_103a): tcgen05",
-    "sm90": "compute capability 9.0 (sm_90a): wgmma",
-    "portable": "compute capability 8.0 and later (fp8 from 8.9): mma.sync",
-}
 WHOLE_GRID = ("one_tile", "clc")
 
 
@@ -51,7 +46,7 @@ def view(f: Facts) -> Step:
                 [
                     len(rows) + 1,
                     kernel_id(c),
-                    "the same GPU" if number else FAMILY_WORDS[rung.family],
+                    "the same GPU" if number else f.workload.runs_on(rung.family),
                     ("the rung above does not run; " if rows and c.family != "portable" else "") + _when(c, operands),
                 ]
             )

@@ -16,7 +16,7 @@ from advisor import kinds, workflow
 from advisor.bench.results import CandidateRecord
 from advisor.bundle import read_bundle
 from advisor.codegen import render_bundle, templates
-from advisor.errors import ProblemError, ToolError
+from advisor.errors import InputError, ProblemError, ToolError, explain
 from advisor.kinds.gemm import KIND as GEMM
 from advisor.problem import parse_problem, problem_schema
 from advisor.records.base import canonical_json
@@ -123,6 +123,18 @@ def test_a_kernel_that_computes_something_else_is_found_out(file: Path, tmp_path
     evidence = validate(bundle, device=None, emulation=Emulation(processes=1, backend=WRONG), cases=["one"])
     assert evidence.verdict == "fail"
     assert "mismatch" in {each.verdict for each in evidence.cases}
+
+
+def test_its_codes_have_pages_and_a_refusal_says_the_way_out(file: Path) -> None:
+    assert explain("SCALE_SCHEDULE").fix == "Leave the schedule to the planner."
+    file.write_text(TEXT + "overrides: {schedule: static, kernel: portable}\n")
+    plan = workflow.plan_file(file, target="h200").plan
+    assert plan.verdict == "refuse"
+    assert plan.findings[-1].code == "SCALE_SCHEDULE"
+    assert "What to do: Leave the schedule to the planner." in render_report(plan)
+    kinds.forget("scale")
+    with pytest.raises(InputError, match="not a code of this tool"):
+        explain("SCALE_SCHEDULE")
 
 
 def test_its_templates_are_found_beside_the_houses_and_forgotten_with_it(file: Path) -> None:

@@ -39,6 +39,7 @@ BOUNDS = base.BOUNDS | {
     "smem": "shared memory reads of the MMA",
     "epilogue": "the epilogue",
 }
+MADE_OF: Mapping[Family, str] = {"sm100": ": tcgen05", "sm90": ": wgmma", "portable": " (fp8 from 8.9): mma.sync"}
 AXES = Axes(
     shape=("cluster", "tile", "mma_ctas", "split_k", "swap_ab", "shares_sm"),
     alternatives=("cluster_size", "schedule", "mma_ctas", "tile", "stages"),
@@ -360,6 +361,9 @@ class Gemm(BaseWorkload):
 
     def weaker(self, forced: Mapping[str, Any], profile: DeviceProfile) -> tuple[dict[str, Any], Finding] | None:
         return words.weaker(forced, profile)
+
+    def runs_on(self, family: Family) -> str:
+        return super().runs_on(family) + MADE_OF[family]
 
     def necessity(self, f: Chosen) -> list[Decision]:
         return words.pair(f, self.sharing(f.candidate))

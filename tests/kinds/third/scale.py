@@ -217,7 +217,7 @@ class Scale(BaseWorkload):
     def clauses(self, c: Candidate, profile: DeviceProfile) -> list[Violation]:
         if c.schedule == "one_tile" or (c.schedule == "static" and c.family != "portable"):
             return []
-        return [Violation("SCHEDULE_NOT_BUILT", f"{c.family} has no {c.schedule} kernel here")]
+        return [Violation("SCALE_SCHEDULE", f"{c.family} has no {c.schedule} kernel that scales")]
 
     def resources(self, c: Candidate) -> Resources:
         return Resources(THREADS, REGISTERS, 0, 0, 0)
@@ -365,6 +365,13 @@ class Scale(BaseWorkload):
         return 8 * int(case.arguments["n"])
 
 
+HERE = Path(__file__).parent
 KIND = Kind(
-    "scale", ScaleProblem, Scale, ScaleWorkRecord, templates=Path(__file__).parent / "templates", module=__name__
+    "scale",
+    ScaleProblem,
+    Scale,
+    ScaleWorkRecord,
+    templates=HERE / "templates",
+    codes=HERE / "codes.toml",
+    module=__name__,
 )

@@ -218,7 +218,7 @@ class Told(Protocol):
         dram_bytes, dsmem_bytes and so on."""
 
     def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
-        """The buffers whose addresses and strides must be multiples of 16 bytes for the kernel, in words."""
+        """In words, the buffers whose addresses and strides must be multiples of 16 bytes; "" for none."""
 
     def runs_on(self, family: Family) -> str:
         """Step 9: the GPUs that a family's images load on, and what its kernels are made of."""

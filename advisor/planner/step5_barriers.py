@@ -17,27 +17,7 @@ def view(f: Facts) -> Step:
     smaller = {}
     if c.work.preferred_cluster is not None:
         smaller = {"barriers_of_smaller_clusters": _table(f.workload.barriers(c.in_smaller_clusters))}
-    decisions = [
-        Decision(
-            question="Who signals whom?",
-            choice=f"{len(rows)} kind{'s' * (len(rows) != 1)} of barrier, every count by arithmetic",
-            because=[
-                reason(
-                    "every count and byte total follows from the cluster, the warps and the stage by the arithmetic "
-                    f"beside it: {rows[0].name} waits for {rows[0].arrivals} arrivals and {rows[0].tx_bytes} bytes"
-                    if rows
-                    else "no mbarrier: cp.async groups and CTA barriers order the stages",
-                    "derived",
-                    **({"arrivals": rows[0].arrivals, "tx_bytes": rows[0].tx_bytes} if rows else {}),
-                ),
-                reason(
-                    "a phase ends when arrivals and bytes are complete: too many expected deadlock, too few race; a "
-                    "wait names the phase's parity, which flips each time the ring wraps (PTX ISA, mbarrier)",
-                    "published",
-                ),
-            ],
-        )
-    ]
+    decisions = [_counted(rows) if rows else NO_BARRIER]
     if c.cluster_size > 1:
         decisions.append(
             Decision(
@@ -60,6 +40,35 @@ def view(f: Facts) -> Step:
         name="barriers",
         decisions=decisions,
         artifact={"barriers": _table(rows), **smaller},
+    )
+
+
+NO_BARRIER = Decision(
+    question="Who signals whom?",
+    choice="nobody: no mbarrier, and no CTA waits for another",
+    because=[reason("what orders the threads of one CTA stands with the buffers of step 3", "derived")],
+)
+
+
+def _counted(rows: Sequence[BarrierRow]) -> Decision:
+    first = rows[0]
+    return Decision(
+        question="Who signals whom?",
+        choice=f"{len(rows)} kind{'s' * (len(rows) != 1)} of barrier, every count by arithmetic",
+        because=[
+            reason(
+                "every count and byte total follows from the cluster, the warps and the stage by the arithmetic "
+                f"beside it: {first.name} waits for {first.arrivals} arrivals and {first.tx_bytes} bytes",
+                "derived",
+                arrivals=first.arrivals,
+                tx_bytes=first.tx_bytes,
+            ),
+            reason(
+                "a phase ends when arrivals and bytes are complete: too many expected deadlock, too few race; a "
+                "wait names the phase's parity, which flips each time the ring wraps (PTX ISA, mbarrier)",
+                "published",
+            ),
+        ],
     )
 
 

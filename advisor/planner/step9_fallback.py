@@ -33,7 +33,8 @@ def _when(c: Candidate, operands: str) -> str:
         words.append(f"each cluster is one of {c.unit_size} where that has room, else of {c.cluster_size}")
     if c.schedule in WHOLE_GRID:
         words.append("the SM budget is the whole device")
-    words.append(f"{operands} start and step in multiples of 16 bytes")
+    if operands:
+        words.append(f"{operands} start and step in multiples of 16 bytes")
     return "; ".join([*words, *c.work.conditions(c)])
 
 

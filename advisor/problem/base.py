@@ -100,6 +100,8 @@ class Problem(Frozen):
     """Fields that may be 0, which is no fault: there is nothing to launch."""
     other_names: ClassVar[Mapping[str, str]] = {}
     """Keys, in lower case, by which other tools call something that is written otherwise here, with the way out."""
+    other_values: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """The same for values: what the kind calls it, where that is among the values that the key takes."""
     begins: ClassVar[str] = ""
     """How a file of the kind begins, in words, for one that is empty."""
 

@@ -390,7 +390,8 @@ def _explain(
         return "PROBLEM_RANGE", message, f"write a value of {word} {bound}"
     if kind == "literal_error":
         options = [each.strip(" '") for each in re.split(r",| or ", str(context["expected"]))]
-        meant = [each for each in _MEANT.get(str(value).lower(), ()) if each in options]
+        spelled = str(value).lower()
+        meant = [each for each in model.other_values.get(spelled, _TYPES_MEANT.get(spelled, ())) if each in options]
         near = meant or difflib.get_close_matches(str(value), options, n=1, cutoff=0.5)
         fix = f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(options)}"
         return "PROBLEM_CHOICE", f"{shown} is not one of {', '.join(options)}", fix
@@ -429,8 +430,8 @@ def _known_key(key: str, place: Path_, model: type[Problem]) -> str:
     return f"did you mean {near[0] if near[0] in known else elsewhere[near[0]]}?"
 
 
-# What other tools call it.
-_MEANT = {
+# What other tools call a type.
+_TYPES_MEANT = {
     **dict.fromkeys(("fp8", "f8", "float8"), ("e4m3", "e5m2")),
     **dict.fromkeys(("fp8_e4m3", "float8_e4m3fn", "e4m3fn"), ("e4m3",)),
     **dict.fromkeys(("fp8_e5m2", "float8_e5m2"), ("e5m2",)),
@@ -438,9 +439,6 @@ _MEANT = {
     **dict.fromkeys(("float16", "f16", "half"), ("fp16",)),
     **dict.fromkeys(("fp32", "float32", "f32", "float"), ("fp32", "tf32")),
     **dict.fromkeys(("fp64", "float64", "f64", "double"), ("fp32",)),  # what fp16 is near in letters alone
-    **dict.fromkeys(("mean", "average", "avg"), ("sum",)),
-    **dict.fromkeys(("min", "amax", "argmax"), ("max",)),
-    **dict.fromkeys(("lse", "log_sum_exp"), ("logsumexp",)),
 }
 
 _EXPECTED = {

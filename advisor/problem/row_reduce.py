@@ -67,6 +67,11 @@ class RowReduceProblem(Problem):
         **dict.fromkeys(("axis", "dim", "m", "n", "shape"), "rows and cols say the shape; op runs along the columns"),
         "batch": "rows counts those of all batches",
     }
+    other_values: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **dict.fromkeys(("mean", "average", "avg"), ("sum",)),
+        **dict.fromkeys(("min", "amax", "argmax"), ("max",)),
+        **dict.fromkeys(("lse", "log_sum_exp"), ("logsumexp",)),
+    }
     begins: ClassVar[str] = "kind: row_reduce, op:, rows:, cols: and dtype:"
 
     kind: Literal["row_reduce"]

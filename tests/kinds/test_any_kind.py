@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from advisor import kinds
+from advisor.bench.contest import hash_of
 from advisor.bench.results import CandidateRecord
 from advisor.kinds.base import BaseWorkload
 from advisor.kinds.workload import Checked, Planned, Rendered, Timed, Told, Workload
@@ -158,6 +159,16 @@ def test_cases_have_every_argument_and_inputs_every_buffer(workload: Workload) -
         for name in outputs:
             assert wanted[name].shape == allowed[name].shape == given[name].shape
             assert not (allowed[name] < 0).any()
+
+
+def test_a_candidate_is_rendered_alone_for_a_benchmark(workload: Workload) -> None:
+    """What `bench` and `tune` build of a candidate, and what the store of measurements knows it by."""
+    choice = planned(workload, H200).choice
+    assert choice is not None
+    digest = hash_of(workload, choice.candidate(), H200.compute_capability)
+    assert digest is not None
+    assert digest == hash_of(workload, choice.candidate(), H200.compute_capability)
+    assert hash_of(workload, choice.candidate(), (7, 5)) is None  # no image loads there
 
 
 def test_its_interface_names_its_buffers(workload: Workload) -> None:

@@ -249,7 +249,7 @@ class Scale(BaseWorkload):
         }
 
     def aligned_operands(self, c: Candidate, profile: DeviceProfile) -> str:
-        return "X and Y"
+        return ""
 
     def gain(self, f: Chosen, single: Candidate) -> str:
         return "nothing: no element is read twice"

@@ -357,7 +357,8 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
     }
 #endif
 
-    // A peer's push may still be on its way here, and ours there: nobody leaves before all have what they waited for.
+    // Nobody leaves while a peer may still reach it. Pushes have been awaited by then; what gives the last claim's slot
+    // back has not.
     if constexpr (kCluster > 1) {
         ptx::barrier_cluster_arrive_release();
         ptx::barrier_cluster_wait_acquire();

@@ -152,10 +152,15 @@ def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:
     assert times["clc"] < times["one_tile"] / 1.015
     assert [row[0] for row in claim.artifact["arrivals"]["rows"]] == ["clc_full", "clc_empty"]
     assert claim.artifact["throttle_tiles"] == 2
+    protocol = {row[0]: row for row in claim.artifact["protocol"]["rows"]}
+    assert protocol.keys() == {"arm", "request", "wait", "read", "decode", "release", "stop"}
+    assert "warp 0 of CTA 0" in protocol["request"][1]
     assert {each.code for each in found.findings} >= {"CLC_UNVALIDATED_ON_DEVICE"}
     even = planned(problem(), B200).choice
     assert even is not None
     assert even.schedule == "static"
+    unused = next(each for each in planned(problem(), B200).steps if each.step == 7).artifact["unused_clc_protocol"]
+    assert unused["rows"] == claim.artifact["protocol"]["rows"]
 
 
 @pytest.mark.parametrize(

@@ -322,9 +322,7 @@ def _choice(f: Facts, rung: Rung) -> Choice:
     clusters = min(timing.tiles, timing.planned)
     workers = max(
         1,
-        min(timing.available, timing.tiles)
-        if c.schedule in ("one_tile", "clc")
-        else min(timing.planned, timing.available),
+        timing.available if c.schedule in ("one_tile", "clc") else min(timing.planned, timing.available),
     )
     waves = timing.tiles / workers
     last = timing.tiles % workers or workers

@@ -22,13 +22,16 @@ def _places(rung: Rung, choice: Choice) -> list[CountRow]:
     places = "clusters" if size > 1 else "CTAs"
     source = "queried" if fit.queried else "the formula over the profile's SM groups"
     used = choice.prediction.last_wave_use
+    tiles = rung.timing.tiles
+    workless = max(0, fit.sms_used - tiles * size)  # a CTA is put on an SM that has none while there is one
+    few = f", and {tiles} to run" if workless else ""
     return [
         CountRow(
             group=PLACES,
-            name="SMs that no resident cluster reaches" if size > 1 else "SMs without a CTA",
+            name="SMs without a CTA",
             unit=f"of {sms}",
-            value=fit.sms_idle,
-            how=f"{fit.max_active_clusters} {places} resident: {source}",
+            value=fit.sms_idle + workless,
+            how=f"{fit.max_active_clusters} {places} resident: {source}{few}",
             relation="at_most",
             limit=0,
             limit_is="all of them work",
@@ -39,7 +42,7 @@ def _places(rung: Rung, choice: Choice) -> list[CountRow]:
             group=PLACES,
             name="waves",
             value=choice.prediction.waves,
-            how=f"{rung.timing.tiles} tiles, {round(rung.timing.tiles / choice.prediction.waves)} {places} at once",
+            how=f"{tiles} tiles, {round(tiles / choice.prediction.waves)} {places} at once",
         ),
         CountRow(group=PLACES, name="of the last wave, in use", unit="%", value=100.0 * used, how="of the line above"),
     ]

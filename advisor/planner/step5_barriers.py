@@ -58,7 +58,7 @@ def _counted(rows: Sequence[BarrierRow]) -> Decision:
         because=[
             reason(
                 "every count and byte total follows from the cluster, the warps and the stage by the arithmetic "
-                f"beside it: {first.name} waits for {first.arrivals} arrivals and {first.tx_bytes} bytes",
+                f"beside it: {first.name} waits for {_awaited(first)}",
                 "derived",
                 arrivals=first.arrivals,
                 tx_bytes=first.tx_bytes,
@@ -77,3 +77,8 @@ def _table(rows: Sequence[BarrierRow]) -> dict[str, Any]:
         ["barrier", "scope", "count", "arrivals", "arithmetic", "tx_bytes", "phase", "if_wrong"],
         [[r.name, r.scope, r.count, r.arrivals, r.arrivals_from, r.tx_bytes, r.phases, r.failure] for r in rows],
     )
+
+
+def _awaited(row: BarrierRow) -> str:
+    arrivals = f"{row.arrivals} arrival{'s' * (row.arrivals != 1)}"
+    return f"{arrivals} and {row.tx_bytes} bytes" if row.tx_bytes else arrivals

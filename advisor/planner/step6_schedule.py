@@ -16,6 +16,7 @@ WORDS = {
     "ticket": "persistent, tiles claimed from an atomic counter",
     "clc": "persistent, tiles stolen through Cluster Launch Control",
 }
+LITTLE = 0.05  # schedules whose times are all within it of the choice's decide little
 COLUMNS = (
     "schedule", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves", "last_wave_use", "idle_share",
     "margin",
@@ -63,10 +64,11 @@ def view(f: Facts) -> Step:
             )
         )
     if top.timing.dram_us > top.timing.makespan_us:
+        spread = max(simulated.values(), default=own) / own - 1.0
         because.append(
             reason(
-                f"DRAM alone takes {top.timing.dram_us:.4g} us, the clusters {top.timing.makespan_us:.4g}: the "
-                "schedule decides little",
+                f"DRAM alone takes {top.timing.dram_us:.4g} us, the clusters {top.timing.makespan_us:.4g}"
+                + (": the schedule decides little" if spread < LITTLE else " under this schedule"),
                 "derived",
                 dram_us=top.timing.dram_us,
                 makespan_us=top.timing.makespan_us,

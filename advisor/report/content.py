@@ -531,8 +531,8 @@ def _ladder(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         columns = ("rung", "kernel", "planned for", "predicted (us)", "evidence", "runs when")
         numbers = _rung_numbers(plan)
         rows = tuple(_rung_row(numbers.get(each.kernel_id), each, evidence) for each in plan.choices)
-        caption = "The best rung of each kernel family, under its number in the ladder of step 9"
-        yield Table(columns, rows, f"{caption}: the first whose condition holds runs")
+        caption = "The best rung of each kernel family, numbered as in step 9; the first whose condition holds runs"
+        yield Table(columns, rows, caption)
 
 
 def _rung_numbers(plan: Plan) -> dict[str, int]:

@@ -131,5 +131,5 @@ def _published(rows: list[Published]) -> Iterator[Block]:
             )
             for each in rows
         ),
-        "Published for other kernels, measured by their authors on chips of theirs: a mark beside the prediction",
+        "Published for other kernels, measured by their authors on chips of theirs",
     )

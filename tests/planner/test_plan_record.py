@@ -229,3 +229,31 @@ def test_pdl_says_that_the_portable_kernel_ignores_it(plan_for, codes):
     alone = plan_for("rtx_pro_6000", **extents, launch={"pdl": True})
     assert codes(alone)["PDL_PORTABLE"].severity == "warning"
     assert "it is the only one here" in codes(alone)["PDL_PORTABLE"].message
+
+
+def test_sms_that_have_nothing_to_run_are_counted_as_idle(plan_for):
+    """112 tiles on 132 SMs: every CTA that fits is resident, and 20 SMs have none."""
+    made = plan_for("h200", m=7168, n=16, k=7168, overrides={"tile": [64, 16, 64], "schedule": "one_tile"})
+    assert made.choice.residency.sms_idle == 0
+    rows = {row.name: row for row in made.counts.rows}
+    assert made.choice.grid_blocks == 112
+    assert (rows["SMs without a CTA"].value, rows["SMs without a CTA"].how.endswith(", and 112 to run")) == (20, True)
+    assert rows["waves"].value == pytest.approx(112 / 132)
+    full = plan_for("h200", m=8192, n=8192, k=8192)
+    assert {row.name: row for row in full.counts.rows}["SMs without a CTA"].value == full.choice.residency.sms_idle
+
+
+def test_a_schedule_decides_little_only_where_the_others_take_as_long():
+    work = workload(
+        RowReduceProblem.model_validate({**ROWS, "op": "softmax", "rows": 256, "cols": 1 << 20}, strict=False)
+    )
+    own = load_profile("h200")
+    made = plan(
+        work, own, target_name="h200", target_source="profile", rung_profiles=dict.fromkeys(("sm90", "portable"), own)
+    )
+    step = next(each for each in made.steps if each.name == "schedule")
+    slower = max(row[-1] for row in step.artifact["simulated"]["rows"])
+    texts = [each.text for each in step.decisions[0].because if each.text.startswith("DRAM alone")]
+    assert texts
+    assert ("decides little" in texts[0]) == (slower < 0.05)
+    assert "under this schedule" in texts[0]

@@ -51,7 +51,7 @@ def test_the_figures_of_the_8192_cube_are_those_worked_out_by_hand(gemm: Plan):
     assert value["MMA instructions of a K step"] == 64 // 16
     assert value["tensor memory read for one tile of a CTA"] == 128 * 256 * 4
     assert value["time of those reads"] == pytest.approx(131_072 / (16e12 / 148 / 1.965e9) + 4 * 420)
-    assert value["SMs that no resident cluster reaches"] == 0
+    assert value["SMs without a CTA"] == 0
     assert value["waves"] == pytest.approx(1024 / 74)
     peak = 8192 * 148 * 1.965e9 / 1e12
     time_us = gemm.choice.prediction.time_us

@@ -184,7 +184,7 @@ def test_the_ladder_has_the_numbers_of_step_9(plan: Plan) -> None:
     text = render_report(plan.model_copy(update={"steps": [*plan.steps, step]})).partition("## 5.")[2]
     assert "| 1 | sm90_static_2x1x1 | h200 |" in text
     assert "| 3 | portable_one_tile | h200 |" in text
-    assert "under its number in the ladder of step 9" in text
+    assert "numbered as in step 9" in text
 
 
 @pytest.fixture

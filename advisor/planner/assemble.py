@@ -549,8 +549,8 @@ def _not_verified(f: Facts, source: str, measurements: int) -> list[str]:
         rows.append("residency comes from the profile's formula, not from a query of the built kernel")
     if source == "profile":
         rows.append(
-            f"nothing was measured or queried on the machine at hand: {top.profile.title} is a profile; step 1 lists "
-            "where each of its numbers comes from"
+            f"nothing was measured or queried on the machine at hand: {top.profile.title} is a profile, "
+            "whose table says where each of its numbers comes from"
         )
     if top.evidence != "measured":
         rows.append("times are predictions of the cost model; only the experiment measures them")

@@ -257,3 +257,11 @@ def test_a_schedule_decides_little_only_where_the_others_take_as_long():
     assert texts
     assert ("decides little" in texts[0]) == (slower < 0.05)
     assert "under this schedule" in texts[0]
+
+
+def test_an_expected_count_of_bytes_has_three_digits(plan_for):
+    """How many clusters of each size run is the hardware's to say: more digits would look exact."""
+    made = plan_for("b200", m=4096, n=4096, k=1024, overrides={"preferred_cluster": [4, 1, 1]})
+    designs = made.steps[0].artifact["designs"]
+    bytes_ = dict(zip(designs["columns"], designs["rows"][-1], strict=True))["l2_read_bytes"]
+    assert bytes_ == int(float(f"{bytes_:.3g}")) > 0

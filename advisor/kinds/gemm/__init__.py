@@ -325,10 +325,13 @@ class Gemm(BaseWorkload):
         of_a, of_b = launches.sharers(p, c)
         outputs = p.m * p.n * p.batch
         partial = 8 * c.work.split_k * outputs if z == 1 and c.work.split_k > 1 else 0
+        l2_bytes = float(costs.l2_bytes[i])
+        if c.work.preferred_cluster is not None:  # what each size moves, by the share that is expected of it
+            l2_bytes = float(f"{l2_bytes:.3g}")
         return Traffic(
             tma_bytes_per_tile=(a_box // of_a + b_box // of_b) * tiles.k_steps,
             smem_fill_bytes_per_tile=(a_box + b_box) * tiles.k_steps,
-            l2_read_bytes=int(costs.l2_bytes[i]),
+            l2_read_bytes=int(l2_bytes),
             dram_bytes=int(costs.dram_bytes[i]),
             store_bytes=outputs * p.d.element_bytes + partial,
             dsmem_bytes=outputs * 4 * (z - 1) if z > 1 else 0,

@@ -58,11 +58,12 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
     elif not p.elementwise:
         choice = "streamed once: one number a row is the result, so nothing is kept"
     else:
-        again = space.dram_bytes(p, c, profile, timing.resident) - space.read_bytes(p) - space.written_bytes(p)
+        moved = space.dram_bytes(p, c, profile, timing.resident)
+        again = max(0, moved - space.read_bytes(p) - space.written_bytes(p) - space.affine_bytes(p))
         choice = "streamed twice: once for the partials, once for the results"
         text = (
             f"the second reading asks the L2 for {space.read_bytes(p) / 2**20:.4g} MiB, of which "
-            f"{max(0, again - space.affine_bytes(p)) / 2**20:.4g} MiB come from DRAM again"
+            f"{again / 2**20:.4g} MiB come from DRAM again"
         )
         because.append(Reason(text=text, evidence="derived", numbers={"again_bytes": again}))
         if least and size >= least:

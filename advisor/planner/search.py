@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.kinds.words import Option
 from advisor.kinds.workload import Search, Timing, Workload
@@ -239,7 +240,8 @@ def _many(setup: Setup, count: int) -> Outcome:
 
 
 def options(rung: Rung, axis: str) -> list[Option]:
-    """Every value of an axis against the pick, best first; the impossible ones last, with their commonest clause."""
+    """Every value of an axis against the pick, best first; the impossible ones last, with the clause that the
+    candidates nearest to the pick break: others may be illegal for what has nothing to do with the question."""
     labels, codes = rung.search.axes[axis]
     times, reason = rung.comparable, rung.search.reason
     if axis not in ("cluster", "cluster_size") and "mixed" in rung.search.axes and not rung.label("mixed"):
@@ -255,12 +257,21 @@ def options(rung: Rung, axis: str) -> list[Option]:
             evidence: EvidenceKind = "measured" if row in rung.search.measured else "derived"
             found.append(Option(label, row, time_us, time_us / rung.time_us - 1.0, evidence=evidence))
             continue
-        broken = reason[mask]
-        values, counts = np.unique(broken[broken >= 0], return_counts=True)
+        broken = reason[_nearest(rung, axis, mask & (reason >= 0))]
+        values, counts = np.unique(broken, return_counts=True)
         if len(values):
             commonest = int(values[int(np.argmax(counts))])
-            found.append(Option(label, None, np.inf, np.inf, rung.search.reasons[commonest], int(counts.max())))
+            count = int(np.count_nonzero(reason[mask] == commonest))
+            found.append(Option(label, None, np.inf, np.inf, rung.search.reasons[commonest], count))
     return sorted(found, key=lambda each: each.margin)
+
+
+def _nearest(rung: Rung, axis: str, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of these candidates, the ones that agree with the pick on most of the other questions."""
+    others = [codes for name, (_, codes) in rung.search.axes.items() if name != axis]
+    alike: NDArray[np.int64] = np.add.reduce([codes == codes[rung.row] for codes in others], axis=0, dtype=np.int64)
+    nearest: NDArray[np.bool_] = rows & (alike == np.max(alike, where=rows, initial=0))
+    return nearest
 
 
 def same_shape(rung: Rung, schedule: Schedule) -> int | None:

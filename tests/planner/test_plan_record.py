@@ -265,3 +265,12 @@ def test_an_expected_count_of_bytes_has_three_digits(plan_for):
     designs = made.steps[0].artifact["designs"]
     bytes_ = dict(zip(designs["columns"], designs["rows"][-1], strict=True))["l2_read_bytes"]
     assert bytes_ == int(float(f"{bytes_:.3g}")) > 0
+
+
+@pytest.mark.parametrize("document", [{"k": 64}, {"k": 8192, "constraints": {"max_cluster_size": 2}}])
+def test_a_rejected_option_has_the_reason_of_its_own_question(plan_for, document):
+    """Most candidates with swapped operands are illegal here for their slices or clusters; so are those without."""
+    made = plan_for("b200", m=8192, n=8192, **document)
+    rejected = [each for step in made.steps for decision in step.decisions for each in decision.rejected]
+    (swap,) = [each for each in rejected if each.option == "swap: yes"]
+    assert swap.code == "SWAP_AB_RANGE"

@@ -95,7 +95,7 @@ def _bytes(p: GemmProblem, c: Candidate, tiles: TileMap, traffic: Traffic) -> li
             name="over TMA for one tile of a CTA",
             unit="bytes",
             value=traffic.tma_bytes_per_tile,
-            how=f"{steps} K steps",
+            how=_k_steps(steps),
         ),
     ]
     if of_a * of_b > 1:
@@ -117,6 +117,10 @@ def _issued_row(p: GemmProblem, c: Candidate, issued: int) -> CountRow:
     return row.model_copy(
         update={"relation": "at_most", "limit": most, "limit_is": "the plan, were every cluster of the smaller size"}
     )
+
+
+def _k_steps(count: int) -> str:
+    return f"{count} K step{'s' * (count != 1)}"
 
 
 # --- shared memory ------------------------------------------------------------------------------------------------
@@ -174,7 +178,7 @@ def _shared_memory(p: GemmProblem, c: Candidate, profile: DeviceProfile, tiles: 
         rate(
             "the epilogue's way through it",
             per_step / cycles,
-            f"{through} bytes a tile, written and read, over {tiles.k_steps} K steps",
+            f"{through} bytes a tile, written and read, over {_k_steps(tiles.k_steps)}",
         ),
         rate(
             "all together, none of it overlapping",
@@ -253,7 +257,7 @@ def _epilogue(p: GemmProblem, c: Candidate, profile: DeviceProfile, tiles: TileM
             f"{TMEM_LATENCY_CYCLES:g} for each of {chunks} chunks",
             relation="at_most",
             limit=main if two else 0,
-            limit_is=f"the tensor core's time for {tiles.k_steps} K steps" if two else nothing,
+            limit_is=f"the tensor core's time for {_k_steps(tiles.k_steps)}" if two else nothing,
             within=hidden,
             beyond="not hidden at that rate" if two else "not hidden",
         ),

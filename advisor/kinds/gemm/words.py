@@ -240,7 +240,8 @@ def _split(f: Chosen, clusters: int) -> Decision:
         choice = f"{c.work.split_k} slices, {how}"
     because = [
         reason(
-            f"{clusters} clusters of work for {f.timing.resident} resident ones, {f.tiles.k_steps} K steps each",
+            f"{clusters} clusters of work for {f.timing.resident} resident ones, {f.tiles.k_steps} K "
+            f"step{'s' * (f.tiles.k_steps != 1)} each",
             "derived",
             clusters=clusters,
             resident=f.timing.resident,

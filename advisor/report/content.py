@@ -323,11 +323,12 @@ def _emulated_text(emulated: list[dict[str, Any]]) -> str:
 
     clc = f"; Cluster Launch Control: {every('clc_policies')}" if every("clc_policies") else ""
     clc += f"; clusters of two sizes: {_mixes(emulated)}" if every("cluster_mixes") else ""
+    smaller = ", and groups that hold the smaller of two cluster sizes alone" if every("cluster_mixes") else ""
     late = any(facts.get("predecessor") == "late" for facts in emulated)
     behind = " Kernels that may start early ran behind one that ends late and writes all they touch." if late else ""
     return (
         f"Emulated: the PTX ran on the CPU with every check, asynchronous work landing {every('async_policies')}{clc}; "
-        f"seeds {every('seeds')}. A cut profile has few SMs and the same kinds of SM group.{behind}"
+        f"seeds {every('seeds')}. A cut profile has few SMs and the same kinds of SM group{smaller}.{behind}"
     )
 
 

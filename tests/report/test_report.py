@@ -215,7 +215,9 @@ def test_a_launch_of_two_cluster_sizes_says_which_ran_under_which_policy(plan: P
     facts |= {"cluster_sizes": {"fill": [2, 4], "smaller": [2]}}
     gates = [each.model_copy(update={"facts": facts}) if each.gate == "emulated" else each for each in row.gates]
     changed = emulated.model_copy(update={"gates": [row.model_copy(update={"gates": gates})]})
-    assert "; clusters of two sizes: fill 2 and 4, smaller 2; seeds" in render_report(plan, changed)
+    text = render_report(plan, changed)
+    assert "; clusters of two sizes: fill 2 and 4, smaller 2; seeds" in text
+    assert "groups that hold the smaller of two cluster sizes alone" in text
 
 
 def test_what_was_emulated_says_how_and_that_nothing_ran_on_a_gpu(plan: Plan, emulated: Evidence) -> None:

@@ -178,7 +178,7 @@ class Engine:
 
     def arrive_after_copies(self, g: Group, site: int, place: Array, no_increment: bool, lanes: Array | None) -> None:
         """`cp.async.mbarrier.arrive`: here the thread's copies land first."""
-        self.machine.land_copies(g, lanes)
+        self.machine.copies.wait_all(g, lanes)
         for index, lane in self.each_lane(g, lanes):
             unit, address = self.unit(g, index, int(place[index, lane]), site, lane)
             by = self.by(g, index, site, lane)

@@ -254,14 +254,14 @@ def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
     if "async" not in instruction.qualifiers:
         emitter.refuse()
     if instruction.has("commit_group"):
-        emitter.emit(f"M.async_commit(g, {emitter.lanes(instruction)})")
+        emitter.emit(f"M.copies.commit(g, {emitter.lanes(instruction)})")
         return
     if instruction.has("wait_all"):
-        emitter.emit(f"M.land_copies(g, {emitter.lanes(instruction)})")
+        emitter.emit(f"M.copies.wait_all(g, {emitter.lanes(instruction)})")
         return
     if instruction.has("wait_group"):
         keep = emitter.source(instruction.operands[0], "u32").text
-        emitter.emit(f"M.async_wait(g, {index}, {keep}, {emitter.lanes(instruction)})")
+        emitter.emit(f"M.copies.wait(g, {keep}, {emitter.lanes(instruction)})")
         return
     emitter.only(instruction, "async", "ca", "cg", SPACES, HINTS)
     to, source, size, *rest = instruction.operands
@@ -283,7 +283,7 @@ def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
         kept = emitter.array(emitter.source(rest[0], "u32"))
     lanes = emitter.lanes(instruction)
     places = f"{emitter.address(to, 32)}, {emitter.address(source, 64)}"
-    emitter.emit(f"M.async_copy(g, {first}, {second}, {places}, {kept}, {lanes})")
+    emitter.emit(f"M.copies.issue(g, {first}, {second}, {places}, {kept}, {lanes})")
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------------

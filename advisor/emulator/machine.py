@@ -49,6 +49,7 @@ from advisor.emulator.register_pool import RegisterPool
 from advisor.emulator.report import KernelFault, Place, Reporter, Who, shown_file
 from advisor.emulator.scheduler import Group, LanesMissing, Parked, Scheduler
 from advisor.emulator.tcgen05 import Tcgen05
+from advisor.emulator.thread_copies import ThreadCopies
 from advisor.emulator.transfers import Transfers
 from advisor.emulator.undefined_values import UndefinedValues
 from advisor.emulator.warpgroups import Warpgroups
@@ -138,9 +139,7 @@ class Machine:
         self.global_shadow = Shadow("global", 0, global_memory.bytes.data.size)
         self.cluster_points: list[dict[int, SyncPoint]] = [{} for _ in range(self.cluster_slots)]
         self.barrier_points: dict[int, SyncPoint] = {}  # by barrier: releases of warps that arrive and go on
-        # copies of single threads that have not landed
-        self.committed: Array = np.zeros((rows, 32), np.int64)
-        self.copies: list[_Copy] = []
+        self.copies = ThreadCopies(self)
         self.random = np.random.default_rng(seed)
         self.bytes_moved: Counter[str] = Counter()
         self.multiply_adds: Counter[str] = Counter()  # of tcgen05
@@ -200,7 +199,7 @@ class Machine:
         self.alive[rows] = threads < self.world.launch.threads
         self.live_warps[first : first + size] = self.warps
         self.cluster_live[index] = self.warps * size
-        self.committed[rows] = 0
+        self.copies.begin(rows)
         self.undefined.forget(rows)
         # As many rows for either size of cluster: its channels come after them, in the same columns.
         self.order_row[rows] = self.order.add_cluster(cluster.serial, self.ranks, self.warps)[:size].ravel()
@@ -222,6 +221,7 @@ class Machine:
         if self.predecessor.checks:
             self.predecessor.warps_end(rows)
         self.register_pool.warps_end(rows)
+        self.copies.warps_end(rows)
         np.subtract.at(self.live_warps, self.slot_of[rows], 1)
         np.subtract.at(self.cluster_live, self.cluster_slot_of[rows], 1)
         for slot in np.unique(self.slot_of[rows]):
@@ -408,22 +408,31 @@ class Machine:
         try:
             offset = self.shared_places(g, a, address, mask)
             self._seen(g, a, self.shared_shadow, offset, mask, reads=True)
-            return gather(self.shared.bytes, offset, a.width, a.count, mask, True)
+            values = gather(self.shared.bytes, offset, a.width, a.count, mask, True)
         except AccessFault as fault:
             self._refused(g, a.site, fault)
+        if self.races and self.copies.pending:
+            self.copies.accessed(g, a, offset, mask, write=False)
+        return values
 
     def store_shared(self, g: Group, a: Access, address: Array, values: list[Array], mask: Array | None) -> None:
         if mask is not None and not np.count_nonzero(mask):
             return
-        try:
-            offset = self.shared_places(g, a, address, mask)
-        except AccessFault as fault:
-            self._refused(g, a.site, fault)
+        offset = self.shared_offsets(g, a, address, mask)
+        if self.races and self.copies.pending:
+            self.copies.accessed(g, a, offset, mask, write=True)
         self._seen(g, a, self.shared_shadow, offset, mask, values=values, memory=self.shared.bytes)
         scatter(self.shared.bytes, offset, a.width, values, mask, True)
         if a.everywhere and self.ranks > 1:
             remote = (address >> np.uint32(RANK_SHIFT)) != self.rank[g.sel]
             self.counts.remote_bytes += a.size * int(np.count_nonzero(remote if mask is None else remote & mask))
+
+    def shared_offsets(self, g: Group, a: Access, address: Array, mask: Array | None) -> Array:
+        """Places in the bytes of all shared memory. Raises KernelFault for those that are none."""
+        try:
+            return self.shared_places(g, a, address, mask)
+        except AccessFault as fault:
+            self._refused(g, a.site, fault)
 
     def shared_places(self, g: Group, a: Access, address: Array, mask: Array | None) -> Array:
         own = None if a.everywhere else self.rank[g.sel]
@@ -763,94 +772,6 @@ class Machine:
         mask = None if used == 32 else _lanes_below(g.n, used)
         self.store_shared(g, a, address, [words[..., 0], words[..., 1]], mask)
 
-    # --- copies of single threads -------------------------------------------------------------------------------
-
-    def async_copy(
-        self,
-        g: Group,
-        to: Access,
-        source: Access,
-        place: Array,
-        address: Array,
-        kept: Array | None,
-        mask: Array | None,
-    ) -> None:
-        """`cp.async`: the bytes land now or at the wait, as the policy has it."""
-        if mask is not None and not np.count_nonzero(mask):
-            return
-        copy = _Copy(g, to, source, place, address, kept, mask, self.committed[g.sel].copy())
-        if self.predecessor.checks:  # where it is issued, wherever it lands
-            reads = copy.left if kept is None else copy.left & (kept > 0)
-            near = (address - np.uint64(GLOBAL_BASE)).view(np.int64)
-            self.predecessor.accessed(g, source.site, near, reads, write=False)
-        policy = self.queue.policy
-        self.bytes_moved["global async copy"] += int(copy.left.sum()) * to.size
-        if policy == "eager" or (policy == "random" and self.random.random() < 0.5):
-            self._land(copy, copy.left)
-        else:
-            copy.keep()
-            self.copies.append(copy)
-
-    def async_commit(self, g: Group, lanes: Array | None) -> None:
-        self.committed[g.rows] += 1 if lanes is None else lanes.astype(np.int64)
-
-    def async_wait(self, g: Group, site: int, keep: int, lanes: Array | None) -> None:
-        """All but the last `keep` groups of these threads land."""
-        if not self.copies:
-            return
-        limit = np.full((self.rows, 32), -1, np.int64)
-        limit[g.rows] = self.committed[g.rows] - int(keep) if lanes is None else np.where(
-            lanes, self.committed[g.rows] - int(keep), -1
-        )  # fmt: skip
-        for copy in list(self.copies):
-            ready = copy.left & (copy.number < limit[copy.rows])
-            if ready.any():
-                self._land(copy, ready)
-                if not copy.left.any():
-                    self.copies.remove(copy)
-
-    def land_copies(self, g: Group, lanes: Array | None) -> None:
-        """All copies of these threads land, committed or not."""
-        on = np.zeros((self.rows, 32), bool)
-        on[g.rows] = g.lanes() if lanes is None else lanes
-        for copy in list(self.copies):
-            ready = copy.left & on[copy.rows]
-            if ready.any():
-                self._land(copy, ready)
-                if not copy.left.any():
-                    self.copies.remove(copy)
-
-    def _land(self, copy: _Copy, lanes: Array) -> None:
-        group = copy.group
-        to, source = copy.to, copy.source
-        copy.left = copy.left & ~lanes
-        kept = copy.kept
-        whole = lanes if kept is None else lanes & (kept >= to.size)
-        zeros = [np.zeros(lanes.shape, UNSIGNED[to.width])] * to.count
-        values = self.load_global(group, source, copy.address, whole) if whole.any() else zeros
-        if kept is not None and not (whole == lanes).all():
-            values = [np.where(whole, each, np.zeros_like(each)) for each in values]
-            assert kept is not None
-            some = lanes & ~whole & (kept > 0)
-            if some.any():
-                values = self._partial(copy, values, some)
-        self.store_shared(group, to, copy.place, values, lanes)
-
-    def _partial(self, copy: _Copy, values: list[Array], some: Array) -> list[Array]:
-        """Lanes that copy fewer bytes than they fill: byte by byte, zeros after them."""
-        assert copy.kept is not None
-        kind = UNSIGNED[copy.to.width]
-        result = [each.astype(kind).copy() for each in values]
-        for index in range(copy.to.size):
-            lanes = some & (copy.kept > index)
-            if not lanes.any():
-                continue
-            one = Access(copy.source.site, "global", 1, 1)
-            (byte,) = self.load_global(copy.group, one, copy.address + np.uint64(index), lanes)
-            element, shift = divmod(index, copy.to.width)
-            result[element] |= np.where(lanes, byte.astype(kind) << kind(8 * shift), kind(0))
-        return result
-
     # --- waits for asynchronous work ----------------------------------------------------------------------------
 
     def wait(self, group: Group, block: Block, instruction: Instruction) -> bool:
@@ -875,10 +796,6 @@ class Machine:
         """The grid is done; what nobody had to wait for lands now."""
         while self.queue.idle():
             pass
-        for copy in self.copies:
-            lane = int(np.argwhere(copy.left)[0][1])
-            message = "a cp.async was never waited for before its thread exited"
-            self.reporter.warn("EMU_COPY_IN_FLIGHT", message, None, copy.to.site, lane)
 
 
 _FIXED = frozenset(
@@ -907,40 +824,6 @@ _FIXED = frozenset(
     ]
 )
 """Special registers that do not change when another CTA takes a slot."""
-
-
-class _Copy:
-    """A `cp.async` of a group of warps that has not landed in every lane."""
-
-    __slots__ = ("address", "group", "kept", "left", "number", "place", "rows", "source", "to")
-
-    def __init__(
-        self,
-        group: Group,
-        to: Access,
-        source: Access,
-        place: Array,
-        address: Array,
-        kept: Array | None,
-        mask: Array | None,
-        number: Array,
-    ) -> None:
-        self.group = Group(group.rows, group.mask, group.block, None)
-        self.rows = group.rows
-        self.to = to
-        self.source = source
-        self.place = place
-        self.address = address
-        self.kept = kept
-        self.left: Array = group.lanes() if mask is None else mask
-        self.number = number
-
-    def keep(self) -> None:
-        """The operands outlive the block: they may be registers, which are written again."""
-        self.place = self.place.copy()
-        self.address = self.address.copy()
-        self.kept = None if self.kept is None else self.kept.copy()
-        self.left = self.left.copy()
 
 
 def _lanes_below(n: int, count: int) -> Array:

@@ -9,7 +9,11 @@ from tests.emulator.faults.model import Fault, Kernel, Launch, Text, kernel
 from tests.emulator.kernels import REGISTERS, THREAD
 from tests.emulator.kernels import launch as small_launch
 
-COPY = f"{MINE} cp.async.ca.shared.global [%s1], [%d3], 4; cp.async.commit_group;"
+START = "cp.async.ca.shared.global [%s1], [%d3], 4; cp.async.commit_group;"
+COPY = f"{MINE} {START}"
+OLDER = "st.shared.u32 [%s1], 7;"
+OWN = "ld.shared.u32 %r9, [%s1];"
+NEXT = "xor.b32 %s3, %s1, 4; ld.shared.u32 %r9, [%s3];"
 WRITE = "st.shared.u32 [%s3], %r3;"
 STORE = "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d1], [%s0], 256; @%p0 cp.async.bulk.commit_group;"
 BYTES = "fence.proxy.async.shared::cta; bar.sync 0;"
@@ -88,6 +92,36 @@ FAULTS = [
         "EMU_UNINITIALISED",
         kernel(f"{COPY} cp.async.wait_group 0; ld.shared.u32 %r9, [%s1]; ret;", declarations=BOX),
         Text("cp.async.wait_group 0;", "cp.async.wait_group 1;"),
+    ),
+    Fault(
+        "a copy over older bytes, which are read before its wait",
+        "EMU_DATA_RACE",
+        kernel(f"{MINE} {OLDER} {START} cp.async.wait_group 0; {OWN} ret;", declarations=BOX),
+        Text("cp.async.wait_group 0;", "cp.async.wait_group 1;"),
+    ),
+    Fault(
+        "a copy that no commit has put into a group",
+        "EMU_DATA_RACE",
+        kernel(
+            f"{MINE} {OLDER} {START} cp.async.wait_group 0; ld.shared.u32 %r9, [%s1]; cp.async.wait_all; ret;",
+            declarations=BOX,
+        ),
+        Text("cp.async.commit_group;", ""),
+    ),
+    Fault(
+        "a slot that is written while a copy is on its way to it",
+        "EMU_DATA_RACE",
+        kernel(f"{COPY} cp.async.wait_all; {OLDER} ret;", declarations=BOX),
+        Text("cp.async.wait_all;", ""),
+    ),
+    Fault(
+        "a copy that another thread reads before its wait",
+        "EMU_DATA_RACE",
+        kernel(
+            f"{MINE} {OLDER} {START} cp.async.wait_all; bar.sync 0; {NEXT} ret;",
+            declarations=BOX,
+        ),
+        Text("cp.async.wait_all; bar.sync 0;", "bar.sync 0;"),
     ),
     Fault(
         "a copy that nobody waits for",

@@ -43,6 +43,11 @@ class BaseWorkload:
     problem: Any
 
     @property
+    def kind(self) -> str:
+        kind: str = self.problem.kind
+        return kind
+
+    @property
     def name(self) -> str:
         name: str = self.problem.name
         return name

@@ -128,6 +128,9 @@ class Planned(Protocol):
     """What is planned: the problem, its candidates, what each costs and takes, and what rules it out."""
 
     @property
+    def kind(self) -> str: ...
+
+    @property
     def name(self) -> str: ...
 
     @property

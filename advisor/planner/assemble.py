@@ -351,7 +351,7 @@ def _choice(f: Facts, rung: Rung) -> Choice:
         tile=Tile(cta=c.tile, cluster=(*c.cluster_tile, k), problem=c.work.problem_tile(c)),
         grid_blocks=clusters * c.cluster_size,
         grid_clusters=clusters,
-        work=record_type(f.workload.document["kind"]).of(c.work),
+        work=record_type(f.workload.kind).of(c.work),
         residency=Residency(
             derived=derived,
             queried=_queried(rung),

@@ -59,6 +59,7 @@ def test_a_kind_answers_every_question(workload: Workload) -> None:
 def test_a_problem_reads_back_and_says_what_it_is(workload: Workload) -> None:
     again = resolved(workload.document)
     assert again.model_dump(mode="json") == workload.document
+    assert workload.kind == again.kind == workload.document["kind"]
     assert again.words.startswith(f"{again.kind} ")
     assert list(again.stated()) == []
     assert set(workload.limits()) == {
@@ -86,7 +87,7 @@ def test_a_search_is_columns_of_one_length(workload: Workload, target: DevicePro
 
 @pytest.mark.parametrize("target", [B200, H200], ids=lambda each: each.name)
 def test_the_best_candidates_are_whole(workload: Workload, target: DeviceProfile) -> None:
-    kind = workload.document["kind"]
+    kind = workload.kind
     for family in workload.families(target):
         profile = profiles(target)[family]
         search = workload.explore(profile, family, forced=False)

@@ -71,6 +71,8 @@ class GemmWork(Work):
 
     def in_smaller_clusters(self, c: Candidate) -> Candidate:
         x, y, _ = c.cluster
+        if self.preferred_cluster is None and (self.multicast_a, self.multicast_b) == (y, x):
+            return c  # of one size: asked of every candidate of a search
         return replace(c, work=replace(self, preferred_cluster=None, multicast_a=y, multicast_b=x))
 
     def problem_tile(self, c: Candidate) -> tuple[int, int, int]:

@@ -229,13 +229,16 @@ FAULTS = {
         CLAIMS, "        if (!work.more) return work;\n", "", ("EMU_CLC_AFTER_FAILURE", "EMU_CLC_IN_FLIGHT")
     ),
     "the cluster with the last row leaves with a response in flight": Fault(
-        "kernel",
-        "        const Work next = scheduler.next(work);\n",
-        "        const Work next = work.index + 1 < items ? scheduler.next(work) : Work{0, false};\n",
+        CLAIMS,
+        "        work = responses.next(work);\n",
+        "        if (work.index + 1 == responses.total) return {0, false};\n        work = responses.next(work);\n",
         ("EMU_CLC_IN_FLIGHT",),
     ),
     "the cluster asks before all of its CTAs have started": Fault(
-        "kernel", f"{MEET}    }}\n\n    const float count", "    }\n\n    const float count", ("EMU_PEER_NOT_STARTED",)
+        "kernel",
+        f"{MEET}    }}\n\n    const float count",
+        "    }\n\n    const float count",
+        ("EMU_PEER_NOT_STARTED", "EMU_BARRIER_INIT_UNORDERED"),
     ),
     "a CTA leaves before its peers have given the last slot back": Fault(
         "kernel", EXIT, "}\n", ("EMU_PEER_EXITED",), "streamed by a cluster"

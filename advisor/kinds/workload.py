@@ -44,7 +44,7 @@ class Timing:
     epilogue_us: float
     overlap: float  # share of the epilogue that hides under the next main loop
     claim_us: float
-    extra_us: float  # after the last tile: the second kernel of split-K
+    extra_us: float  # that nothing overlaps: the second kernel of split-K, a ring that fills and empties
     dram_us: float
     tiles: int  # cluster tiles of the launch
     planned: int  # clusters of the grid

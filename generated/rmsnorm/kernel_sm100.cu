@@ -3,13 +3,18 @@
 // A row is cut over the CTAs of a cluster (each has a run of whole vectors of 16 bytes) and over ADVISOR_ROW_THREADS
 // threads of each CTA: vector v of a thread is vector v * ADVISOR_ROW_THREADS + its number. A thread copies its own
 // vectors into slots of shared memory that nobody else reads, so copies need no barrier. Rows pass in one of two ways:
-//   kept      ADVISOR_VECTORS slots hold a thread's vectors of a row, which it reads twice; those beyond, of
-//             ADVISOR_SLOTS, take vectors of the next row meanwhile, as does each slot after its last reading
+//   kept      ADVISOR_VECTORS slots hold a thread's vectors of a row, which it reads twice. Slots form a ring: each
+//             takes, after its last reading, the vector ADVISOR_SLOTS further on, of the next row or the one after it
 //   streamed  (ADVISOR_VECTORS 0) any number of vectors pass through the slots: once where the result is a number a row,
 //             else twice
-// ADVISOR_BATCH vectors of a thread are computed at a time.
+// ADVISOR_BATCH vectors of a thread are computed at a time. What a thread needs again it holds where there is room:
+//   ADVISOR_HELD          vectors in registers: of weights, then of biases, for all rows; or else of the exponentials of a
+//                         row, from its first pass to its second
+//   ADVISOR_WEIGHT_SLOTS  further vectors of weights, then of biases, in slots of their own
+//   ADVISOR_FETCH_AHEAD   vectors that the others, which come from the L2 for each row, are fetched ahead of their use
 #include "ptx/barrier.cuh"
 #include "ptx/fence.cuh"
+#include "ptx/opaque.cuh"
 #include "ptx/shared.cuh"
 #include "row_clc.cuh"
 #include "row_exchange.cuh"
@@ -32,7 +37,12 @@ constexpr u32 kRows = kThreads / kRowThreads;  // that a CTA computes side by si
 constexpr u32 kSlots = ADVISOR_SLOTS;
 constexpr u32 kBatch = ADVISOR_BATCH;
 constexpr u32 kCluster = ADVISOR_CLUSTER;
-constexpr u32 kPasses = TheOp::kElementwise ? 2 : 1;
+constexpr u32 kPasses = TheOp::kElementwise ? 2 : 1;  // over a streamed row
+constexpr u32 kWeights = (kWeight ? 1 : 0) + (kBias ? 1 : 0);
+constexpr u32 kHeldWeights = kWeights > 0 ? ADVISOR_HELD : 0;
+constexpr u32 kHeldPowers = kWeights > 0 ? 0 : ADVISOR_HELD;
+constexpr u32 kWeightSlots = ADVISOR_WEIGHT_SLOTS;
+constexpr u32 kFetchAhead = kHeldWeights + kWeightSlots < kWeights * ADVISOR_VECTORS ? ADVISOR_FETCH_AHEAD : 0;
 constexpr u32 kCount = kVectorBytes / sizeof(In);       // elements of a vector
 constexpr u32 kStepBytes = kRowThreads * kVectorBytes;  // from one vector of a thread to its next
 constexpr u32 kSlotBytes = kThreads * kVectorBytes;     // from one slot of a thread to its next
@@ -52,7 +62,14 @@ __device__ __forceinline__ void wait_groups(u32 groups) {
     ptx::cp_async_wait_group<kMost>();
 }
 
+// The slot `by` further on in the ring; `by` is at most kSlots.
 __device__ __forceinline__ u32 stepped(u32 slot, u32 by) { return slot + by >= kSlots ? slot + by - kSlots : slot + by; }
+
+// A row on its way in: this thread's first vector, and the bytes from there to the end of the CTA's run; 0 or less: none.
+struct Row {
+    const char* start;
+    i32 left;
+};
 
 // This thread's part of the rows: where it starts, and how far it goes.
 struct Part {
@@ -68,7 +85,9 @@ struct Part {
 
     __device__ __forceinline__ bool has(Work work) const { return work.more && row(work) < rows; }
     __device__ __forceinline__ u32 row(Work work) const { return work.index * kRows + row_in_item; }
-    __device__ __forceinline__ const char* start(Work work) const { return x + row(work) * stride + offset; }
+    __device__ __forceinline__ Row of(Work work) const {
+        return has(work) ? Row{x + row(work) * stride + offset, bytes} : Row{x, 0};
+    }
 
     // Begins to copy a vector of which `left` bytes are there, 16 or more where kWhole.
     template <bool kWhole>
@@ -93,89 +112,211 @@ struct Part {
     }
 };
 
+__device__ constexpr u32 at_least_one(u32 count) { return count > 0 ? count : 1; }
+
+// The weights, and then the biases, of this thread's columns: `which` of them is 0, or 1 for biases beside weights. Vectors
+// of both are numbered through: the first are held in registers, the next in slots, and the others come from the L2.
+struct Weights {
+    const In* first[2];  // of each, from this thread's first element on
+    bool aligned;
+    char* slots;
+    u32 slots_address;
+    Words<16> held[at_least_one(kHeldWeights)];
+    Words<16> coming[2][at_least_one(kFetchAhead)];  // of vectors that the second pass comes to next
+
+    // Loads what is held in registers; `bytes` of this thread's columns are there.
+    __device__ __forceinline__ void load(i32 bytes) {
+#pragma unroll
+        for (u32 i = 0; i < kHeldWeights; ++i) held[i] = from_memory<false>(which(i), vector(i), bytes);
+    }
+
+    // Begins to copy what stays in slots. These copies are of the group that is closed next.
+    __device__ __forceinline__ void begin(i32 bytes) const {
+#pragma unroll
+        for (u32 i = 0; i < kWeightSlots; ++i) {
+            const i32 left = bytes - static_cast<i32>(vector(kHeldWeights + i) * kStepBytes);
+            const In* source = first[which(kHeldWeights + i)] + vector(kHeldWeights + i) * kStep;
+            if (left > 0) {
+                copy_vector<In, kAnyAlignment>(slots + i * kSlotBytes, slots_address + i * kSlotBytes,
+                                               reinterpret_cast<const char*>(source),
+                                               left >= 16 ? 16 : static_cast<u32>(left), aligned);
+            }
+        }
+    }
+
+    // Once a row: unpacked weights, kept from row to row, would take twice the registers.
+    __device__ __forceinline__ void stay_packed() {
+#pragma unroll
+        for (u32 i = 0; i < kHeldWeights; ++i) ptx::opaque(held[i].words);
+    }
+
+    // Fetches vector `v`, where it comes from the L2.
+    template <bool kWhole>
+    __device__ __forceinline__ void fetch(u32 v, i32 bytes) {
+#pragma unroll
+        for (u32 each = 0; each < kWeights; ++each) {
+            if (kFetchAhead > 0 && v < ADVISOR_VECTORS && number(each, v) >= kHeldWeights + kWeightSlots) {
+                coming[each][kFetchAhead > 0 ? v % at_least_one(kFetchAhead) : 0] = from_memory<kWhole>(each, v, bytes);
+            }
+        }
+    }
+
+    // Vector `v`; `bytes` of this thread's columns are there.
+    template <bool kWhole>
+    __device__ __forceinline__ Vector<In> get(u32 each, u32 v, i32 bytes) const {
+        const u32 i = number(each, v);
+        if (i < kHeldWeights) return unpack<In>(held[i < kHeldWeights ? i : 0]);
+        if (i < kHeldWeights + kWeightSlots) {
+            return unpack<In>(*reinterpret_cast<const Words<16>*>(slots + (i - kHeldWeights) * kSlotBytes));
+        }
+        if (kFetchAhead > 0) return unpack<In>(coming[each][v % at_least_one(kFetchAhead)]);
+        return unpack<In>(from_memory<kWhole>(each, v, bytes));
+    }
+
+private:
+    static constexpr u32 kStep = kRowThreads * kCount;
+    static constexpr u32 kEach = at_least_one(ADVISOR_VECTORS);
+    __device__ __forceinline__ static u32 which(u32 i) { return i / kEach; }
+    __device__ __forceinline__ static u32 vector(u32 i) { return i % kEach; }
+    __device__ __forceinline__ static u32 number(u32 each, u32 v) { return each * ADVISOR_VECTORS + v; }
+
+    template <bool kWhole>
+    __device__ __forceinline__ Words<16> from_memory(u32 each, u32 v, i32 bytes) const {
+        const i32 left = bytes - static_cast<i32>(v * kStepBytes);
+        const u32 count = kWhole || left >= 16 ? kCount : left > 0 ? static_cast<u32>(left) / sizeof(In) : 0;
+        return load_words<In, kAnyAlignment>(first[each] + v * kStep, count, aligned);
+    }
+};
+
 // What is written of a row, by the thread that has its elements.
 struct Output {
     Out* y;  // the row, from this thread's first element on
-    const In* weight;
-    const In* bias;
     bool aligned;
-    bool weights_aligned;
 
-    // Vector `v` of the thread.
-    __device__ __forceinline__ void write(Vector<In> x, u32 v, u32 count, typename TheOp::Whole whole) const {
-        const u32 first = v * (kRowThreads * kCount);
+    // Vector `v` of the thread, `bytes` of whose columns are there.
+    template <bool kWhole>
+    __device__ __forceinline__ void write(Vector<In> x, u32 v, u32 count, typename TheOp::Whole whole,
+                                          const Weights& weights, i32 bytes) const {
 #pragma unroll
         for (u32 i = 0; i < kCount; ++i) x.of[i] = TheOp::element(x.of[i], whole);
         if constexpr (kWeight) {
-            const Vector<In> w = load_vector<In, kAnyAlignment>(weight + first, count, weights_aligned);
+            const Vector<In> w = weights.get<kWhole>(0, v, bytes);
 #pragma unroll
             for (u32 i = 0; i < kCount; ++i) x.of[i] *= w.of[i];
         }
         if constexpr (kBias) {
-            const Vector<In> b = load_vector<In, kAnyAlignment>(bias + first, count, weights_aligned);
+            const Vector<In> b = weights.get<kWhole>(kWeights - 1, v, bytes);
 #pragma unroll
             for (u32 i = 0; i < kCount; ++i) x.of[i] += b.of[i];
         }
-        store_vector<Out, kCount, kAnyAlignment>(y + first, x.of, count, aligned);
+        store(x, v, count);
+    }
+
+    // The same of its powers.
+    __device__ __forceinline__ void write_powers(Vector<In> powers, u32 v, u32 count, float scale) const {
+#pragma unroll
+        for (u32 i = 0; i < kCount; ++i) powers.of[i] *= scale;
+        store(powers, v, count);
+    }
+
+private:
+    __device__ __forceinline__ void store(const Vector<In>& x, u32 v, u32 count) const {
+        store_vector<Out, kCount, kAnyAlignment>(y + v * (kRowThreads * kCount), x.of, count, aligned);
     }
 };
 
 #if ADVISOR_VECTORS > 0
 constexpr u32 kVectors = ADVISOR_VECTORS;
 constexpr u32 kExtra = kSlots - kVectors;  // vectors of the next row that come in before this one is read
+constexpr bool kOneRow = ADVISOR_SCHEDULE == ADVISOR_ONE_TILE;
+constexpr u32 kFreed = kOneRow ? 0 : TheOp::kElementwise ? kHeldPowers : kVectors;  // slots that the first pass refills
 static_assert(kVectors <= kSlots && kSlots <= 2 * kVectors, "the slots hold a row, and at most another");
-static_assert(kVectors % kBatch == 0, "whole batches");
+static_assert(kVectors % kBatch == 0 && kHeldPowers % kBatch == 0, "whole batches");
 
-// Begins to copy vectors `first` to `end` of a row, of which `left` bytes are there, a group each.
+// Begins to copy vectors `first` to `end` of a row, a group each.
 template <bool kWhole>
-__device__ __forceinline__ void begin(const Part& part, const char* start, i32 left, u32 first, u32 end, u32 slot) {
+__device__ __forceinline__ void begin(const Part& part, Row row, u32 first, u32 end, u32 slot) {
 #pragma unroll
     for (u32 v = first; v < end; ++v) {
-        const i32 here = left - static_cast<i32>(v * kStepBytes);
-        part.copy<kWhole>(start + v * kStepBytes, here, stepped(slot, v));
+        part.copy<kWhole>(row.start + v * kStepBytes, row.left - static_cast<i32>(v * kStepBytes), stepped(slot, v));
         ptx::cp_async_commit_group();
     }
 }
 
+// The slot of vector `v` has been read for the last time: it takes the vector kSlots further on. Groups follow each
+// other as vectors do, row after row, one for each vector, there or not: so waits count vectors.
+__device__ __forceinline__ void refill(const Part& part, Row next, Row after, u32 v, u32 slot) {
+    if constexpr (!kOneRow) {
+        const bool is_next = v + kExtra < kVectors;
+        const Row row = is_next ? next : after;
+        const u32 bytes = (is_next ? v + kExtra : v + kExtra - kVectors) * kStepBytes;
+        part.copy<false>(row.start + bytes, row.left - static_cast<i32>(bytes), stepped(slot, v));
+        ptx::cp_async_commit_group();
+    }
+}
+
+// Exponentials of a thread's first vectors, each batch over its own zero.
+struct Powers {
+    Vector<In> of[at_least_one(kHeldPowers)];
+    float zero[at_least_one(kHeldPowers / kBatch)];
+};
+
 // A row as it comes in.
 template <bool kWhole>
-__device__ __forceinline__ Partial first_pass(const Part& part, i32 left, u32 slot) {
+__device__ __forceinline__ Partial first_pass(const Part& part, i32 left, u32 slot, Row next, Row after, Powers& powers) {
     Partial p = TheOp::identity();
 #pragma unroll
     for (u32 v = 0; v < kVectors; v += kBatch) {
-        wait_groups<kSlots>(kSlots - v - kBatch);  // newer ones: the rest of the row, and what was begun of the next
+        // Newer ones: the rest of the row, what was begun of the next, and what this pass has begun.
+        wait_groups<kSlots + kFreed>(kSlots - v - kBatch + (v < kFreed ? v : kFreed));
         Words<16> words[kBatch];
         u32 count[kBatch];
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) {
             words[i] = part.read<kWhole>(stepped(slot, v + i), left - static_cast<i32>((v + i) * kStepBytes), count[i]);
         }
-        TheOp::add<kWhole>(p, words, count);
+        if (v < kHeldPowers) {
+            Vector<In> found[kBatch];
+            powers.zero[v < kHeldPowers ? v / kBatch : 0] = TheOp::add_powers(p, words, found);
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) powers.of[v < kHeldPowers ? v + i : 0] = found[i];
+        } else {
+            TheOp::template add<kWhole>(p, words, count);
+        }
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            if (v + i < kFreed) refill(part, next, after, v + i, slot);
+        }
     }
-    return p;
+    return TheOp::settled(p);
 }
 
-// A row on its way out. Slots that it gives back take the next row's.
+// A row on its way out.
 template <bool kWhole>
-__device__ __forceinline__ void second_pass(const Part& part, i32 left, u32 slot, const Output& out,
-                                            typename TheOp::Whole whole, const char* next, i32 next_left) {
+__device__ __forceinline__ void second_pass(const Part& part, i32 left, u32 slot, Row next, Row after,
+                                            const Output& out, typename TheOp::Whole whole, Weights& weights,
+                                            const Powers& powers) {
 #pragma unroll
-    for (u32 v = 0; v < kVectors; ++v) {
+    for (u32 v = 0; v < kHeldPowers; ++v) {
+        const i32 here = left - static_cast<i32>(v * kStepBytes);
+        const u32 count = kWhole || here >= 16 ? kCount : here > 0 ? static_cast<u32>(here) / sizeof(In) : 0;
+        const float scale = TheOp::power_scale(powers.zero[v / kBatch], whole);
+        if (kWhole || count > 0) out.write_powers(powers.of[v], v, count, scale);
+    }
+#pragma unroll
+    for (u32 v = kHeldPowers; v < kVectors; ++v) {
         u32 count;
         const Words<16> words = part.read<kWhole>(stepped(slot, v), left - static_cast<i32>(v * kStepBytes), count);
-        if (kWhole || count > 0) out.write(unpack<In>(words), v, count, whole);
-        if (v + kExtra < kVectors) {
-            part.copy<false>(next + (v + kExtra) * kStepBytes,
-                             next_left - static_cast<i32>((v + kExtra) * kStepBytes), stepped(slot, v));
-            ptx::cp_async_commit_group();
-        }
+        if (kWhole || count > 0) out.write<kWhole>(unpack<In>(words), v, count, whole, weights, left);
+        weights.fetch<kWhole>(v + kFetchAhead, left);
+        refill(part, next, after, v, slot);
     }
 }
 #else
 // Some vectors of a streamed row.
 template <bool kWhole>
 __device__ __forceinline__ void stream(const Part& part, i32 left, u32 slot, u32 v, bool second, Partial& p,
-                                       const Output& out, typename TheOp::Whole whole) {
+                                       const Output& out, typename TheOp::Whole whole, const Weights& weights) {
     Words<16> words[kBatch];
     u32 count[kBatch];
 #pragma unroll
@@ -183,11 +324,12 @@ __device__ __forceinline__ void stream(const Part& part, i32 left, u32 slot, u32
         words[i] = part.read<kWhole>(slot + i, left - static_cast<i32>(i * kStepBytes), count[i]);
     }
     if (!second) {
-        TheOp::add<kWhole>(p, words, count);
+        TheOp::template add<kWhole>(p, words, count);
     } else {
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) {
-            if (kWhole || count[i] > 0) out.write(unpack<In>(words[i]), v + i, count[i], whole);
+            const i32 bytes = left + static_cast<i32>(v * kStepBytes);
+            if (kWhole || count[i] > 0) out.write<kWhole>(unpack<In>(words[i]), v + i, count[i], whole, weights, bytes);
         }
     }
 }
@@ -205,7 +347,8 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
     const u32 cluster = blockIdx.x / kCluster, rank = blockIdx.x % kCluster;
     const u32 in_row = threadIdx.x % kRowThreads;
     const u32 shared_address = ptx::cvta_to_shared(shared);
-    TheExchange exchange{shared + kSlots * kSlotBytes, shared_address + kSlots * kSlotBytes, rank};
+    constexpr u32 kAllSlotBytes = (kSlots + kWeightSlots) * kSlotBytes;
+    TheExchange exchange{shared + kAllSlotBytes, shared_address + kAllSlotBytes, rank};
 
     // A CTA's run: as many whole vectors as each other's, the last ones fewer or none.
     const u32 run = ((cols + kCount - 1) / kCount + kCluster - 1) / kCluster;
@@ -234,7 +377,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
     // Of a streamed row, `issue` may be as many batches ahead as slots hold, and a row has one at least for each pass.
     constexpr u32 kAhead = ADVISOR_VECTORS > 0 ? 0 : 1 + kSlots / (kBatch * kPasses);
     RowClaims<kThreads / 32, kCluster, kAhead> scheduler(cluster, items, rank,
-                                                         shared_address + kSlots * kSlotBytes + Place::kBytes);
+                                                         shared_address + kAllSlotBytes + Place::kBytes);
     scheduler.init();
 #else
     StaticScheduler scheduler{cluster, items, gridDim.x / kCluster};
@@ -255,8 +398,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         return reduce_lanes<TheOp, kRowThreads>(p);
     };
     const auto output = [&](Work work) {
-        return Output{y + part.row(work) * out_stride + first * kCount, weight + first * kCount, bias + first * kCount,
-                      out_aligned, weights_aligned};
+        return Output{y + part.row(work) * out_stride + first * kCount, out_aligned};
     };
     const auto write_number = [&](Work work, Partial p) {
         if (rank == 0 && in_row == 0 && part.has(work)) {
@@ -272,53 +414,64 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
 #endif
 
     Work work = scheduler.first();
+    const In* affine = kWeight ? weight : bias;
+    Weights weights{ {affine + first * kCount, bias + first * kCount}, weights_aligned, part.slots + kSlots * kSlotBytes,
+                     part.slots_address + kSlots * kSlotBytes};
     u32 slot = 0;
 #if ADVISOR_VECTORS > 0
     const auto is_whole = [](i32 left) { return left >= static_cast<i32>((kVectors - 1) * kStepBytes + 16); };
-    const char* start = part.has(work) ? part.start(work) : part.x;
-    i32 left = part.has(work) ? part.bytes : 0;
-    if (is_whole(left)) {
-        begin<true>(part, start, left, 0, kVectors, 0);
+    Row row = part.of(work);
+    Work next = work.more ? scheduler.next(work) : work;
+    Row next_row = part.of(next);
+    weights.begin(part.bytes);
+    if (is_whole(row.left)) {
+        begin<true>(part, row, 0, kVectors, 0);
     } else {
-        begin<false>(part, start, left, 0, kVectors, 0);
+        begin<false>(part, row, 0, kVectors, 0);
     }
+    begin<false>(part, next_row, 0, kExtra, stepped(0, kVectors));
+    weights.load(part.bytes);
     while (work.more) {
-        const Work next = scheduler.next(work);
-        const char* next_start = part.has(next) ? part.start(next) : part.x;
-        const i32 next_left = part.has(next) ? part.bytes : 0;
-        begin<false>(part, next_start, next_left, 0, kExtra, stepped(slot, kVectors));
-        const Partial p = reduced(is_whole(left) ? first_pass<true>(part, left, slot) : first_pass<false>(part, left, slot));
+        const Work after = next.more ? scheduler.next(next) : next;
+        const Row row_after = part.of(after);
+        weights.stay_packed();
+        Powers powers;
+        Partial p = is_whole(row.left) ? first_pass<true>(part, row.left, slot, next_row, row_after, powers)
+                                       : first_pass<false>(part, row.left, slot, next_row, row_after, powers);
+#pragma unroll
+        for (u32 v = 0; v < kFetchAhead; ++v) weights.fetch<false>(v, row.left);
+        p = reduced(p);
         if constexpr (TheOp::kElementwise) {
             const typename TheOp::Whole whole = TheOp::whole(p, count, eps);
             const Output out = output(work);
-            if (is_whole(left)) {
-                second_pass<true>(part, left, slot, out, whole, next_start, next_left);
+            if (is_whole(row.left)) {
+                second_pass<true>(part, row.left, slot, next_row, row_after, out, whole, weights, powers);
             } else {
-                second_pass<false>(part, left, slot, out, whole, next_start, next_left);
+                second_pass<false>(part, row.left, slot, next_row, row_after, out, whole, weights, powers);
             }
         } else {
             write_number(work, p);
-            begin<false>(part, next_start, next_left, kExtra, kVectors, stepped(slot, kVectors));
         }
         done(work);
         slot = stepped(slot, kVectors);
         work = next;
-        left = next_left;
+        next = after;
+        row = next_row;
+        next_row = row_after;
     }
 #else
     // As many vectors in flight as there are slots, over the ends of passes and rows.
     static_assert(kSlots % kBatch == 0, "a batch does not wrap");
     const u32 turns = run > 0 ? (run + kRowThreads * kBatch - 1) / (kRowThreads * kBatch) : 1;  // batches of a pass
     Work issued = work;
-    const char* source = part.has(issued) ? part.start(issued) : part.x;  // of the next copy
-    i32 source_left = part.has(issued) ? part.bytes : 0;
+    Row source = part.of(issued);  // from the next copy on
     u32 turn = 0, pass = 0;
     const auto issue = [&](u32 into) {
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) {
-            part.copy<false>(source, source_left, into + i);
-            source += kStepBytes;
-            source_left -= static_cast<i32>(kStepBytes);
+            part.copy<false>(source.start, source.left, into + i);
+            source.start += kStepBytes;
+            source.left -= static_cast<i32>(kStepBytes);
         }
         if (++turn == turns) {
             turn = 0;
@@ -326,8 +479,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
                 pass = 0;
                 if (issued.more) issued = scheduler.next(issued);
             }
-            source = part.has(issued) ? part.start(issued) : part.x;
-            source_left = part.has(issued) ? part.bytes : 0;
+            source = part.of(issued);
         }
         ptx::cp_async_commit_group();
     };
@@ -347,9 +499,9 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
             for (u32 v = 0; v < turns * kBatch; v += kBatch) {
                 ptx::cp_async_wait_group<kSlots / kBatch - 1>();
                 if (left >= static_cast<i32>((kBatch - 1) * kStepBytes + 16)) {
-                    stream<true>(part, left, slot, v, second, p, out, whole);
+                    stream<true>(part, left, slot, v, second, p, out, whole, weights);
                 } else {
-                    stream<false>(part, left, slot, v, second, p, out, whole);
+                    stream<false>(part, left, slot, v, second, p, out, whole, weights);
                 }
                 left -= static_cast<i32>(kBatch * kStepBytes);
                 issue(slot);
@@ -357,7 +509,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
             }
         };
         each(false);
-        p = reduced(p);
+        p = reduced(TheOp::settled(p));
         if constexpr (TheOp::kElementwise) {
             whole = TheOp::whole(p, count, eps);
             each(true);

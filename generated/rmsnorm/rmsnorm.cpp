@@ -27,22 +27,30 @@ struct Values {
   Number sm_budget;
 };
 
-constexpr int kKernels = 5;
-constexpr int kRungs = 5;
+constexpr int kKernels = 7;
+constexpr int kRungs = 7;
 constexpr int kSpans = 1;
 
-const Image kImages_sm100_static_streamed[] = {
-    {"sm100_static_streamed.sm_103a.cubin", 10, 3, true},
-    {"sm100_static_streamed.sm_100a.cubin", 10, 0, true},
-    {"sm100_static_streamed.sm_100f.cubin", 10, 0, false},
+const Image kImages_sm100_one_tile[] = {
+    {"sm100_one_tile.sm_103a.cubin", 10, 3, true},
+    {"sm100_one_tile.sm_100a.cubin", 10, 0, true},
+    {"sm100_one_tile.sm_100f.cubin", 10, 0, false},
+};
+const Image kImages_sm100_static[] = {
+    {"sm100_static.sm_103a.cubin", 10, 3, true},
+    {"sm100_static.sm_100a.cubin", 10, 0, true},
+    {"sm100_static.sm_100f.cubin", 10, 0, false},
 };
 const Image kImages_sm100_one_tile_streamed[] = {
     {"sm100_one_tile_streamed.sm_103a.cubin", 10, 3, true},
     {"sm100_one_tile_streamed.sm_100a.cubin", 10, 0, true},
     {"sm100_one_tile_streamed.sm_100f.cubin", 10, 0, false},
 };
-const Image kImages_sm90_static_streamed[] = {
-    {"sm90_static_streamed.sm_90a.cubin", 9, 0, true},
+const Image kImages_sm90_one_tile[] = {
+    {"sm90_one_tile.sm_90a.cubin", 9, 0, true},
+};
+const Image kImages_sm90_static[] = {
+    {"sm90_static.sm_90a.cubin", 9, 0, true},
 };
 const Image kImages_sm90_one_tile_streamed[] = {
     {"sm90_one_tile_streamed.sm_90a.cubin", 9, 0, true},
@@ -55,12 +63,16 @@ const Image kImages_portable_one_tile_streamed[] = {
 };
 
 const KernelInfo kKernelInfo[kKernels] = {
-    {"sm100_static_streamed", "row_reduce", kImages_sm100_static_streamed, 3,
-     {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
+    {"sm100_one_tile", "row_reduce", kImages_sm100_one_tile, 3,
+     {256, 1, 1}, {1, 1, 1}, 16640, false, true, false, {0, 0, 0}},
+    {"sm100_static", "row_reduce", kImages_sm100_static, 3,
+     {256, 1, 1}, {1, 1, 1}, 16640, false, true, false, {0, 0, 0}},
     {"sm100_one_tile_streamed", "row_reduce", kImages_sm100_one_tile_streamed, 3,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
-    {"sm90_static_streamed", "row_reduce", kImages_sm90_static_streamed, 1,
-     {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
+    {"sm90_one_tile", "row_reduce", kImages_sm90_one_tile, 1,
+     {256, 1, 1}, {1, 1, 1}, 16640, false, true, false, {0, 0, 0}},
+    {"sm90_static", "row_reduce", kImages_sm90_static, 1,
+     {256, 1, 1}, {1, 1, 1}, 16640, false, true, false, {0, 0, 0}},
     {"sm90_one_tile_streamed", "row_reduce", kImages_sm90_one_tile_streamed, 1,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
     {"portable_one_tile_streamed", "row_reduce", kImages_portable_one_tile_streamed, 4,
@@ -68,7 +80,9 @@ const KernelInfo kKernelInfo[kKernels] = {
 };
 
 const char* const kSchedules[kKernels] = {
+    "one tile",
     "static",
+    "one tile",
     "one tile",
     "static",
     "one tile",
@@ -142,10 +156,42 @@ Status read_values(const Launcher& launcher, const Arguments& arguments, const O
 
 // --- kernels ------------------------------------------------------------------------------------------------------
 
-// 256 threads, no clusters, static
-Status launch_sm100_static_streamed(const Call& call, void*, const Span*, CUstream stream) {
+// 256 threads, no clusters, one tile
+Status launch_sm100_one_tile(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[0];
   const LoadedKernel& kernel = call.launcher.kernels[0];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number grid[3] = {ceil_div(rows, 1) * min(cols, 1), 1, 1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  const void* weight_ = at(buffers.weight, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.weight, "weight", 2));
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, no clusters, static
+Status launch_sm100_static(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[1];
+  const LoadedKernel& kernel = call.launcher.kernels[1];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -183,8 +229,40 @@ Status launch_sm100_static_streamed(const Call& call, void*, const Span*, CUstre
 
 // 256 threads, no clusters, one tile
 Status launch_sm100_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[1];
-  const LoadedKernel& kernel = call.launcher.kernels[1];
+  const KernelInfo& info = kKernelInfo[2];
+  const LoadedKernel& kernel = call.launcher.kernels[2];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number grid[3] = {ceil_div(rows, 1) * min(cols, 1), 1, 1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  const void* weight_ = at(buffers.weight, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.weight, "weight", 2));
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, no clusters, one tile
+Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[3];
+  const LoadedKernel& kernel = call.launcher.kernels[3];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -214,9 +292,9 @@ Status launch_sm100_one_tile_streamed(const Call& call, void*, const Span*, CUst
 }
 
 // 256 threads, no clusters, static
-Status launch_sm90_static_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[2];
-  const LoadedKernel& kernel = call.launcher.kernels[2];
+Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[4];
+  const LoadedKernel& kernel = call.launcher.kernels[4];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -254,8 +332,8 @@ Status launch_sm90_static_streamed(const Call& call, void*, const Span*, CUstrea
 
 // 256 threads, no clusters, one tile
 Status launch_sm90_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[3];
-  const LoadedKernel& kernel = call.launcher.kernels[3];
+  const KernelInfo& info = kKernelInfo[5];
+  const LoadedKernel& kernel = call.launcher.kernels[5];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -286,8 +364,8 @@ Status launch_sm90_one_tile_streamed(const Call& call, void*, const Span*, CUstr
 
 // 256 threads, no clusters, one tile
 Status launch_portable_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[4];
-  const LoadedKernel& kernel = call.launcher.kernels[4];
+  const KernelInfo& info = kKernelInfo[6];
+  const LoadedKernel& kernel = call.launcher.kernels[6];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -318,14 +396,49 @@ Status launch_portable_one_tile_streamed(const Call& call, void*, const Span*, C
 
 // --- rungs ------------------------------------------------------------------------------------------------------
 
-std::uint64_t layout_sm100_static_streamed(const Call&, Span*) { return 0; }
+std::uint64_t layout_sm100_one_tile(const Call&, Span*) { return 0; }
 
-Status run_sm100_static_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm100_static_streamed(call, workspace, spans, stream);
+Status run_sm100_one_tile(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_one_tile(call, workspace, spans, stream);
 }
 
-bool runs_sm100_static_streamed(const Call& call) {
+bool runs_sm100_one_tile(const Call& call) {
   const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "X") == 0) return aligned_to(call.buffers.X, bytes.value);
+    if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
+    if (std::strcmp(buffer, "weight") == 0) return aligned_to(call.buffers.weight, bytes.value);
+    return false;
+  };
+  return loadable("sm100_one_tile") &&
+         max_active_clusters("sm100_one_tile") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("X", 16) &&
+         aligned("Y", 16) &&
+         aligned("weight", 16) &&
+         (rows <= 1 || row_stride * 2 % 16 == 0) &&
+         (rows <= 1 || out_stride * 2 % 16 == 0) &&
+         cols <= 8192;
+}
+
+const int kKernelsOf_sm100_one_tile[] = {0};
+
+std::uint64_t layout_sm100_static(const Call&, Span*) { return 0; }
+
+Status run_sm100_static(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_static(call, workspace, spans, stream);
+}
+
+bool runs_sm100_static(const Call& call) {
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
   const Number row_stride = call.values.row_stride;
   const Number out_stride = call.values.out_stride;
   const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
@@ -336,16 +449,17 @@ bool runs_sm100_static_streamed(const Call& call) {
     if (std::strcmp(buffer, "weight") == 0) return aligned_to(call.buffers.weight, bytes.value);
     return false;
   };
-  return loadable("sm100_static_streamed") &&
-         max_active_clusters("sm100_static_streamed") > 0 &&
+  return loadable("sm100_static") &&
+         max_active_clusters("sm100_static") > 0 &&
          aligned("X", 16) &&
          aligned("Y", 16) &&
          aligned("weight", 16) &&
          (rows <= 1 || row_stride * 2 % 16 == 0) &&
-         (rows <= 1 || out_stride * 2 % 16 == 0);
+         (rows <= 1 || out_stride * 2 % 16 == 0) &&
+         cols <= 8192;
 }
 
-const int kKernelsOf_sm100_static_streamed[] = {0};
+const int kKernelsOf_sm100_static[] = {1};
 
 std::uint64_t layout_sm100_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -377,16 +491,51 @@ bool runs_sm100_one_tile_streamed(const Call& call) {
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm100_one_tile_streamed[] = {1};
+const int kKernelsOf_sm100_one_tile_streamed[] = {2};
 
-std::uint64_t layout_sm90_static_streamed(const Call&, Span*) { return 0; }
+std::uint64_t layout_sm90_one_tile(const Call&, Span*) { return 0; }
 
-Status run_sm90_static_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_static_streamed(call, workspace, spans, stream);
+Status run_sm90_one_tile(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_one_tile(call, workspace, spans, stream);
 }
 
-bool runs_sm90_static_streamed(const Call& call) {
+bool runs_sm90_one_tile(const Call& call) {
   const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "X") == 0) return aligned_to(call.buffers.X, bytes.value);
+    if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
+    if (std::strcmp(buffer, "weight") == 0) return aligned_to(call.buffers.weight, bytes.value);
+    return false;
+  };
+  return loadable("sm90_one_tile") &&
+         max_active_clusters("sm90_one_tile") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("X", 16) &&
+         aligned("Y", 16) &&
+         aligned("weight", 16) &&
+         (rows <= 1 || row_stride * 2 % 16 == 0) &&
+         (rows <= 1 || out_stride * 2 % 16 == 0) &&
+         cols <= 8192;
+}
+
+const int kKernelsOf_sm90_one_tile[] = {3};
+
+std::uint64_t layout_sm90_static(const Call&, Span*) { return 0; }
+
+Status run_sm90_static(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static(call, workspace, spans, stream);
+}
+
+bool runs_sm90_static(const Call& call) {
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
   const Number row_stride = call.values.row_stride;
   const Number out_stride = call.values.out_stride;
   const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
@@ -397,16 +546,17 @@ bool runs_sm90_static_streamed(const Call& call) {
     if (std::strcmp(buffer, "weight") == 0) return aligned_to(call.buffers.weight, bytes.value);
     return false;
   };
-  return loadable("sm90_static_streamed") &&
-         max_active_clusters("sm90_static_streamed") > 0 &&
+  return loadable("sm90_static") &&
+         max_active_clusters("sm90_static") > 0 &&
          aligned("X", 16) &&
          aligned("Y", 16) &&
          aligned("weight", 16) &&
          (rows <= 1 || row_stride * 2 % 16 == 0) &&
-         (rows <= 1 || out_stride * 2 % 16 == 0);
+         (rows <= 1 || out_stride * 2 % 16 == 0) &&
+         cols <= 8192;
 }
 
-const int kKernelsOf_sm90_static_streamed[] = {2};
+const int kKernelsOf_sm90_static[] = {4};
 
 std::uint64_t layout_sm90_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -438,7 +588,7 @@ bool runs_sm90_one_tile_streamed(const Call& call) {
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_one_tile_streamed[] = {3};
+const int kKernelsOf_sm90_one_tile_streamed[] = {5};
 
 std::uint64_t layout_portable_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -448,7 +598,7 @@ Status run_portable_one_tile_streamed(const Call& call, void* workspace, const S
 
 bool runs_portable_one_tile_streamed(const Call&) { return true; }
 
-const int kKernelsOf_portable_one_tile_streamed[] = {4};
+const int kKernelsOf_portable_one_tile_streamed[] = {6};
 
 struct Rung {
   const char* name;
@@ -462,12 +612,16 @@ struct Rung {
 
 // Best first: the first whose condition holds runs.
 const Rung kLadder[kRungs] = {
-    {"sm100_static_streamed", kKernelsOf_sm100_static_streamed, 1, false, runs_sm100_static_streamed, layout_sm100_static_streamed,
-     run_sm100_static_streamed},
+    {"sm100_one_tile", kKernelsOf_sm100_one_tile, 1, false, runs_sm100_one_tile, layout_sm100_one_tile,
+     run_sm100_one_tile},
+    {"sm100_static", kKernelsOf_sm100_static, 1, false, runs_sm100_static, layout_sm100_static,
+     run_sm100_static},
     {"sm100_one_tile_streamed", kKernelsOf_sm100_one_tile_streamed, 1, false, runs_sm100_one_tile_streamed, layout_sm100_one_tile_streamed,
      run_sm100_one_tile_streamed},
-    {"sm90_static_streamed", kKernelsOf_sm90_static_streamed, 1, false, runs_sm90_static_streamed, layout_sm90_static_streamed,
-     run_sm90_static_streamed},
+    {"sm90_one_tile", kKernelsOf_sm90_one_tile, 1, false, runs_sm90_one_tile, layout_sm90_one_tile,
+     run_sm90_one_tile},
+    {"sm90_static", kKernelsOf_sm90_static, 1, false, runs_sm90_static, layout_sm90_static,
+     run_sm90_static},
     {"sm90_one_tile_streamed", kKernelsOf_sm90_one_tile_streamed, 1, false, runs_sm90_one_tile_streamed, layout_sm90_one_tile_streamed,
      run_sm90_one_tile_streamed},
     {"portable_one_tile_streamed", kKernelsOf_portable_one_tile_streamed, 1, false, runs_portable_one_tile_streamed, layout_portable_one_tile_streamed,

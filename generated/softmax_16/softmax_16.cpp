@@ -55,7 +55,7 @@ const Image kImages_portable_one_tile_streamed[] = {
 
 const KernelInfo kKernelInfo[kKernels] = {
     {"sm90_static_16x1x1", "row_reduce", kImages_sm90_static_16x1x1, 1,
-     {512, 1, 1}, {16, 1, 1}, 214544, true, true, false, {0, 0, 0}},
+     {512, 1, 1}, {16, 1, 1}, 230928, true, true, false, {0, 0, 0}},
     {"sm90_static_8x1x1_streamed", "row_reduce", kImages_sm90_static_8x1x1_streamed, 1,
      {512, 1, 1}, {8, 1, 1}, 66576, false, true, false, {0, 0, 0}},
     {"sm90_static_4x1x1_streamed", "row_reduce", kImages_sm90_static_4x1x1_streamed, 1,

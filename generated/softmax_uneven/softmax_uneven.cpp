@@ -27,33 +27,40 @@ struct Values {
   Number sm_budget;
 };
 
-constexpr int kKernels = 8;
-constexpr int kRungs = 8;
+constexpr int kKernels = 9;
+constexpr int kRungs = 9;
 constexpr int kSpans = 1;
 
-const Image kImages_sm100_clc_2x1x1[] = {
-    {"sm100_clc_2x1x1.sm_103a.cubin", 10, 3, true},
-    {"sm100_clc_2x1x1.sm_100a.cubin", 10, 0, true},
-    {"sm100_clc_2x1x1.sm_100f.cubin", 10, 0, false},
+const Image kImages_sm100_clc_8x1x1[] = {
+    {"sm100_clc_8x1x1.sm_103a.cubin", 10, 3, true},
+    {"sm100_clc_8x1x1.sm_100a.cubin", 10, 0, true},
+    {"sm100_clc_8x1x1.sm_100f.cubin", 10, 0, false},
 };
-const Image kImages_sm100_static_2x1x1[] = {
-    {"sm100_static_2x1x1.sm_103a.cubin", 10, 3, true},
-    {"sm100_static_2x1x1.sm_100a.cubin", 10, 0, true},
-    {"sm100_static_2x1x1.sm_100f.cubin", 10, 0, false},
+const Image kImages_sm100_static_8x1x1[] = {
+    {"sm100_static_8x1x1.sm_103a.cubin", 10, 3, true},
+    {"sm100_static_8x1x1.sm_100a.cubin", 10, 0, true},
+    {"sm100_static_8x1x1.sm_100f.cubin", 10, 0, false},
+};
+const Image kImages_sm100_clc_4x1x1_streamed[] = {
+    {"sm100_clc_4x1x1_streamed.sm_103a.cubin", 10, 3, true},
+    {"sm100_clc_4x1x1_streamed.sm_100a.cubin", 10, 0, true},
+    {"sm100_clc_4x1x1_streamed.sm_100f.cubin", 10, 0, false},
+};
+const Image kImages_sm100_clc_2x1x1_streamed[] = {
+    {"sm100_clc_2x1x1_streamed.sm_103a.cubin", 10, 3, true},
+    {"sm100_clc_2x1x1_streamed.sm_100a.cubin", 10, 0, true},
+    {"sm100_clc_2x1x1_streamed.sm_100f.cubin", 10, 0, false},
 };
 const Image kImages_sm100_one_tile_streamed[] = {
     {"sm100_one_tile_streamed.sm_103a.cubin", 10, 3, true},
     {"sm100_one_tile_streamed.sm_100a.cubin", 10, 0, true},
     {"sm100_one_tile_streamed.sm_100f.cubin", 10, 0, false},
 };
-const Image kImages_sm90_one_tile_4x1x1[] = {
-    {"sm90_one_tile_4x1x1.sm_90a.cubin", 9, 0, true},
-};
 const Image kImages_sm90_static_4x1x1[] = {
     {"sm90_static_4x1x1.sm_90a.cubin", 9, 0, true},
 };
-const Image kImages_sm90_one_tile_2x1x1_streamed[] = {
-    {"sm90_one_tile_2x1x1_streamed.sm_90a.cubin", 9, 0, true},
+const Image kImages_sm90_static_2x1x1_streamed[] = {
+    {"sm90_static_2x1x1_streamed.sm_90a.cubin", 9, 0, true},
 };
 const Image kImages_sm90_one_tile_streamed[] = {
     {"sm90_one_tile_streamed.sm_90a.cubin", 9, 0, true},
@@ -66,17 +73,19 @@ const Image kImages_portable_one_tile_streamed[] = {
 };
 
 const KernelInfo kKernelInfo[kKernels] = {
-    {"sm100_clc_2x1x1", "row_reduce", kImages_sm100_clc_2x1x1, 3,
-     {512, 1, 1}, {2, 1, 1}, 213712, false, true, false, {0, 0, 0}},
-    {"sm100_static_2x1x1", "row_reduce", kImages_sm100_static_2x1x1, 3,
-     {512, 1, 1}, {2, 1, 1}, 213648, false, true, false, {0, 0, 0}},
+    {"sm100_clc_8x1x1", "row_reduce", kImages_sm100_clc_8x1x1, 3,
+     {256, 1, 1}, {8, 1, 1}, 66384, false, true, false, {0, 0, 0}},
+    {"sm100_static_8x1x1", "row_reduce", kImages_sm100_static_8x1x1, 3,
+     {256, 1, 1}, {8, 1, 1}, 66320, false, true, false, {0, 0, 0}},
+    {"sm100_clc_4x1x1_streamed", "row_reduce", kImages_sm100_clc_4x1x1_streamed, 3,
+     {256, 1, 1}, {4, 1, 1}, 33360, false, true, false, {0, 0, 0}},
+    {"sm100_clc_2x1x1_streamed", "row_reduce", kImages_sm100_clc_2x1x1_streamed, 3,
+     {256, 1, 1}, {2, 1, 1}, 33232, false, true, false, {0, 0, 0}},
     {"sm100_one_tile_streamed", "row_reduce", kImages_sm100_one_tile_streamed, 3,
-     {512, 1, 1}, {1, 1, 1}, 66048, false, true, false, {0, 0, 0}},
-    {"sm90_one_tile_4x1x1", "row_reduce", kImages_sm90_one_tile_4x1x1, 1,
-     {512, 1, 1}, {4, 1, 1}, 66320, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
     {"sm90_static_4x1x1", "row_reduce", kImages_sm90_static_4x1x1, 1,
-     {512, 1, 1}, {4, 1, 1}, 66320, false, true, false, {0, 0, 0}},
-    {"sm90_one_tile_2x1x1_streamed", "row_reduce", kImages_sm90_one_tile_2x1x1_streamed, 1,
+     {512, 1, 1}, {4, 1, 1}, 131856, false, true, false, {0, 0, 0}},
+    {"sm90_static_2x1x1_streamed", "row_reduce", kImages_sm90_static_2x1x1_streamed, 1,
      {512, 1, 1}, {2, 1, 1}, 66192, false, true, false, {0, 0, 0}},
     {"sm90_one_tile_streamed", "row_reduce", kImages_sm90_one_tile_streamed, 1,
      {512, 1, 1}, {1, 1, 1}, 66048, false, true, false, {0, 0, 0}},
@@ -87,10 +96,11 @@ const KernelInfo kKernelInfo[kKernels] = {
 const char* const kSchedules[kKernels] = {
     "clc",
     "static",
-    "one tile",
+    "clc",
+    "clc",
     "one tile",
     "static",
-    "one tile",
+    "static",
     "one tile",
     "one tile",
 };
@@ -162,10 +172,110 @@ Status read_values(const Launcher& launcher, const Arguments& arguments, const O
 
 // --- kernels ------------------------------------------------------------------------------------------------------
 
-// 512 threads, clusters of 2 x 1 x 1, clc
-Status launch_sm100_clc_2x1x1(const Call& call, void*, const Span*, CUstream stream) {
+// 256 threads, clusters of 8 x 1 x 1, clc
+Status launch_sm100_clc_8x1x1(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[0];
   const LoadedKernel& kernel = call.launcher.kernels[0];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number grid[3] = {ceil_div(rows, 1) * 8 * min(cols, 1), 1, 1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, clusters of 8 x 1 x 1, static
+Status launch_sm100_static_8x1x1(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[1];
+  const LoadedKernel& kernel = call.launcher.kernels[1];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const Number max_active_clusters = number(kernel.max_active_clusters);
+  const Number grid[3] = {
+      min(min(max_active_clusters, max(sm_budget / 8, 1) + sm_budget / num_sms * max_active_clusters),
+          ceil_div(rows, 1)) * 8 * min(cols, 1),
+      1,
+      1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, clusters of 4 x 1 x 1, clc
+Status launch_sm100_clc_4x1x1_streamed(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[2];
+  const LoadedKernel& kernel = call.launcher.kernels[2];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number grid[3] = {ceil_div(rows, 1) * 4 * min(cols, 1), 1, 1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, clusters of 2 x 1 x 1, clc
+Status launch_sm100_clc_2x1x1_streamed(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[3];
+  const LoadedKernel& kernel = call.launcher.kernels[3];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -193,10 +303,79 @@ Status launch_sm100_clc_2x1x1(const Call& call, void*, const Span*, CUstream str
   return launch(info, kernel, grid, parameters, stream);
 }
 
+// 256 threads, no clusters, one tile
+Status launch_sm100_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[4];
+  const LoadedKernel& kernel = call.launcher.kernels[4];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number grid[3] = {ceil_div(rows, 1) * min(cols, 1), 1, 1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 512 threads, clusters of 4 x 1 x 1, static
+Status launch_sm90_static_4x1x1(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[5];
+  const LoadedKernel& kernel = call.launcher.kernels[5];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const Number max_active_clusters = number(kernel.max_active_clusters);
+  const Number grid[3] = {
+      min(min(max_active_clusters, max(sm_budget / 4, 1) + sm_budget / num_sms * max_active_clusters),
+          ceil_div(rows, 1)) * 4 * min(cols, 1),
+      1,
+      1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
 // 512 threads, clusters of 2 x 1 x 1, static
-Status launch_sm100_static_2x1x1(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[1];
-  const LoadedKernel& kernel = call.launcher.kernels[1];
+Status launch_sm90_static_2x1x1_streamed(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[6];
+  const LoadedKernel& kernel = call.launcher.kernels[6];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -232,169 +411,7 @@ Status launch_sm100_static_2x1x1(const Call& call, void*, const Span*, CUstream 
 }
 
 // 512 threads, no clusters, one tile
-Status launch_sm100_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[2];
-  const LoadedKernel& kernel = call.launcher.kernels[2];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number rows = call.values.rows;
-  const Number cols = call.values.cols;
-  const Number row_stride = call.values.row_stride;
-  const Number out_stride = call.values.out_stride;
-  const Number grid[3] = {ceil_div(rows, 1) * min(cols, 1), 1, 1};
-  const void* x_ = at(buffers.X, 0);
-  const void* y_ = at(buffers.Y, 0);
-  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
-  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
-  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
-  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
-  const void* weight_ = nullptr;  // not read by this kernel
-  const void* bias_ = nullptr;  // not read by this kernel
-  float eps_ = call.arguments.eps;
-  void* parameters[] = {
-      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 512 threads, clusters of 4 x 1 x 1, one tile
-Status launch_sm90_one_tile_4x1x1(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[3];
-  const LoadedKernel& kernel = call.launcher.kernels[3];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number rows = call.values.rows;
-  const Number cols = call.values.cols;
-  const Number row_stride = call.values.row_stride;
-  const Number out_stride = call.values.out_stride;
-  const Number grid[3] = {ceil_div(rows, 1) * 4 * min(cols, 1), 1, 1};
-  const void* x_ = at(buffers.X, 0);
-  const void* y_ = at(buffers.Y, 0);
-  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
-  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
-  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
-  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
-  const void* weight_ = nullptr;  // not read by this kernel
-  const void* bias_ = nullptr;  // not read by this kernel
-  float eps_ = call.arguments.eps;
-  void* parameters[] = {
-      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 512 threads, clusters of 4 x 1 x 1, static
-Status launch_sm90_static_4x1x1(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[4];
-  const LoadedKernel& kernel = call.launcher.kernels[4];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number rows = call.values.rows;
-  const Number cols = call.values.cols;
-  const Number row_stride = call.values.row_stride;
-  const Number out_stride = call.values.out_stride;
-  const Number num_sms = call.values.num_sms;
-  const Number sm_budget = call.values.sm_budget;
-  const Number max_active_clusters = number(kernel.max_active_clusters);
-  const Number grid[3] = {
-      min(min(max_active_clusters, max(sm_budget / 4, 1) + sm_budget / num_sms * max_active_clusters),
-          ceil_div(rows, 1)) * 4 * min(cols, 1),
-      1,
-      1};
-  const void* x_ = at(buffers.X, 0);
-  const void* y_ = at(buffers.Y, 0);
-  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
-  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
-  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
-  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
-  const void* weight_ = nullptr;  // not read by this kernel
-  const void* bias_ = nullptr;  // not read by this kernel
-  float eps_ = call.arguments.eps;
-  void* parameters[] = {
-      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 512 threads, clusters of 2 x 1 x 1, one tile
-Status launch_sm90_one_tile_2x1x1_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[5];
-  const LoadedKernel& kernel = call.launcher.kernels[5];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number rows = call.values.rows;
-  const Number cols = call.values.cols;
-  const Number row_stride = call.values.row_stride;
-  const Number out_stride = call.values.out_stride;
-  const Number grid[3] = {ceil_div(rows, 1) * 2 * min(cols, 1), 1, 1};
-  const void* x_ = at(buffers.X, 0);
-  const void* y_ = at(buffers.Y, 0);
-  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
-  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
-  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
-  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
-  const void* weight_ = nullptr;  // not read by this kernel
-  const void* bias_ = nullptr;  // not read by this kernel
-  float eps_ = call.arguments.eps;
-  void* parameters[] = {
-      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 512 threads, no clusters, one tile
 Status launch_sm90_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[6];
-  const LoadedKernel& kernel = call.launcher.kernels[6];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number rows = call.values.rows;
-  const Number cols = call.values.cols;
-  const Number row_stride = call.values.row_stride;
-  const Number out_stride = call.values.out_stride;
-  const Number grid[3] = {ceil_div(rows, 1) * min(cols, 1), 1, 1};
-  const void* x_ = at(buffers.X, 0);
-  const void* y_ = at(buffers.Y, 0);
-  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
-  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
-  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
-  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
-  const void* weight_ = nullptr;  // not read by this kernel
-  const void* bias_ = nullptr;  // not read by this kernel
-  float eps_ = call.arguments.eps;
-  void* parameters[] = {
-      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 256 threads, no clusters, one tile
-Status launch_portable_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[7];
   const LoadedKernel& kernel = call.launcher.kernels[7];
   const Buffers& buffers = call.buffers;
@@ -424,15 +441,46 @@ Status launch_portable_one_tile_streamed(const Call& call, void*, const Span*, C
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// --- rungs ------------------------------------------------------------------------------------------------------
-
-std::uint64_t layout_sm100_clc_2x1x1(const Call&, Span*) { return 0; }
-
-Status run_sm100_clc_2x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm100_clc_2x1x1(call, workspace, spans, stream);
+// 256 threads, no clusters, one tile
+Status launch_portable_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[8];
+  const LoadedKernel& kernel = call.launcher.kernels[8];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number grid[3] = {ceil_div(rows, 1) * min(cols, 1), 1, 1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
 }
 
-bool runs_sm100_clc_2x1x1(const Call& call) {
+// --- rungs ------------------------------------------------------------------------------------------------------
+
+std::uint64_t layout_sm100_clc_8x1x1(const Call&, Span*) { return 0; }
+
+Status run_sm100_clc_8x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_clc_8x1x1(call, workspace, spans, stream);
+}
+
+bool runs_sm100_clc_8x1x1(const Call& call) {
   const Number rows = call.values.rows;
   const Number cols = call.values.cols;
   const Number row_stride = call.values.row_stride;
@@ -446,8 +494,8 @@ bool runs_sm100_clc_2x1x1(const Call& call) {
     if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
     return false;
   };
-  return loadable("sm100_clc_2x1x1") &&
-         max_active_clusters("sm100_clc_2x1x1") > 0 &&
+  return loadable("sm100_clc_8x1x1") &&
+         max_active_clusters("sm100_clc_8x1x1") > 0 &&
          sm_budget >= num_sms &&
          aligned("X", 16) &&
          aligned("Y", 16) &&
@@ -456,15 +504,15 @@ bool runs_sm100_clc_2x1x1(const Call& call) {
          cols <= 131072;
 }
 
-const int kKernelsOf_sm100_clc_2x1x1[] = {0};
+const int kKernelsOf_sm100_clc_8x1x1[] = {0};
 
-std::uint64_t layout_sm100_static_2x1x1(const Call&, Span*) { return 0; }
+std::uint64_t layout_sm100_static_8x1x1(const Call&, Span*) { return 0; }
 
-Status run_sm100_static_2x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm100_static_2x1x1(call, workspace, spans, stream);
+Status run_sm100_static_8x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_static_8x1x1(call, workspace, spans, stream);
 }
 
-bool runs_sm100_static_2x1x1(const Call& call) {
+bool runs_sm100_static_8x1x1(const Call& call) {
   const Number rows = call.values.rows;
   const Number cols = call.values.cols;
   const Number row_stride = call.values.row_stride;
@@ -476,8 +524,8 @@ bool runs_sm100_static_2x1x1(const Call& call) {
     if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
     return false;
   };
-  return loadable("sm100_static_2x1x1") &&
-         max_active_clusters("sm100_static_2x1x1") > 0 &&
+  return loadable("sm100_static_8x1x1") &&
+         max_active_clusters("sm100_static_8x1x1") > 0 &&
          aligned("X", 16) &&
          aligned("Y", 16) &&
          (rows <= 1 || row_stride * 2 % 16 == 0) &&
@@ -485,7 +533,67 @@ bool runs_sm100_static_2x1x1(const Call& call) {
          cols <= 131072;
 }
 
-const int kKernelsOf_sm100_static_2x1x1[] = {1};
+const int kKernelsOf_sm100_static_8x1x1[] = {1};
+
+std::uint64_t layout_sm100_clc_4x1x1_streamed(const Call&, Span*) { return 0; }
+
+Status run_sm100_clc_4x1x1_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_clc_4x1x1_streamed(call, workspace, spans, stream);
+}
+
+bool runs_sm100_clc_4x1x1_streamed(const Call& call) {
+  const Number rows = call.values.rows;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "X") == 0) return aligned_to(call.buffers.X, bytes.value);
+    if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
+    return false;
+  };
+  return loadable("sm100_clc_4x1x1_streamed") &&
+         max_active_clusters("sm100_clc_4x1x1_streamed") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("X", 16) &&
+         aligned("Y", 16) &&
+         (rows <= 1 || row_stride * 2 % 16 == 0) &&
+         (rows <= 1 || out_stride * 2 % 16 == 0);
+}
+
+const int kKernelsOf_sm100_clc_4x1x1_streamed[] = {2};
+
+std::uint64_t layout_sm100_clc_2x1x1_streamed(const Call&, Span*) { return 0; }
+
+Status run_sm100_clc_2x1x1_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm100_clc_2x1x1_streamed(call, workspace, spans, stream);
+}
+
+bool runs_sm100_clc_2x1x1_streamed(const Call& call) {
+  const Number rows = call.values.rows;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "X") == 0) return aligned_to(call.buffers.X, bytes.value);
+    if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
+    return false;
+  };
+  return loadable("sm100_clc_2x1x1_streamed") &&
+         max_active_clusters("sm100_clc_2x1x1_streamed") > 0 &&
+         sm_budget >= num_sms &&
+         aligned("X", 16) &&
+         aligned("Y", 16) &&
+         (rows <= 1 || row_stride * 2 % 16 == 0) &&
+         (rows <= 1 || out_stride * 2 % 16 == 0);
+}
+
+const int kKernelsOf_sm100_clc_2x1x1_streamed[] = {3};
 
 std::uint64_t layout_sm100_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -515,39 +623,7 @@ bool runs_sm100_one_tile_streamed(const Call& call) {
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm100_one_tile_streamed[] = {2};
-
-std::uint64_t layout_sm90_one_tile_4x1x1(const Call&, Span*) { return 0; }
-
-Status run_sm90_one_tile_4x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_one_tile_4x1x1(call, workspace, spans, stream);
-}
-
-bool runs_sm90_one_tile_4x1x1(const Call& call) {
-  const Number rows = call.values.rows;
-  const Number cols = call.values.cols;
-  const Number row_stride = call.values.row_stride;
-  const Number out_stride = call.values.out_stride;
-  const Number num_sms = call.values.num_sms;
-  const Number sm_budget = call.values.sm_budget;
-  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
-  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
-  const auto aligned = [&](const char* buffer, Number bytes) {
-    if (std::strcmp(buffer, "X") == 0) return aligned_to(call.buffers.X, bytes.value);
-    if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
-    return false;
-  };
-  return loadable("sm90_one_tile_4x1x1") &&
-         max_active_clusters("sm90_one_tile_4x1x1") > 0 &&
-         sm_budget >= num_sms &&
-         aligned("X", 16) &&
-         aligned("Y", 16) &&
-         (rows <= 1 || row_stride * 2 % 16 == 0) &&
-         (rows <= 1 || out_stride * 2 % 16 == 0) &&
-         cols <= 131072;
-}
-
-const int kKernelsOf_sm90_one_tile_4x1x1[] = {3};
+const int kKernelsOf_sm100_one_tile_streamed[] = {4};
 
 std::uint64_t layout_sm90_static_4x1x1(const Call&, Span*) { return 0; }
 
@@ -576,20 +652,18 @@ bool runs_sm90_static_4x1x1(const Call& call) {
          cols <= 131072;
 }
 
-const int kKernelsOf_sm90_static_4x1x1[] = {4};
+const int kKernelsOf_sm90_static_4x1x1[] = {5};
 
-std::uint64_t layout_sm90_one_tile_2x1x1_streamed(const Call&, Span*) { return 0; }
+std::uint64_t layout_sm90_static_2x1x1_streamed(const Call&, Span*) { return 0; }
 
-Status run_sm90_one_tile_2x1x1_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_one_tile_2x1x1_streamed(call, workspace, spans, stream);
+Status run_sm90_static_2x1x1_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static_2x1x1_streamed(call, workspace, spans, stream);
 }
 
-bool runs_sm90_one_tile_2x1x1_streamed(const Call& call) {
+bool runs_sm90_static_2x1x1_streamed(const Call& call) {
   const Number rows = call.values.rows;
   const Number row_stride = call.values.row_stride;
   const Number out_stride = call.values.out_stride;
-  const Number num_sms = call.values.num_sms;
-  const Number sm_budget = call.values.sm_budget;
   const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
   const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
   const auto aligned = [&](const char* buffer, Number bytes) {
@@ -597,16 +671,15 @@ bool runs_sm90_one_tile_2x1x1_streamed(const Call& call) {
     if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
     return false;
   };
-  return loadable("sm90_one_tile_2x1x1_streamed") &&
-         max_active_clusters("sm90_one_tile_2x1x1_streamed") > 0 &&
-         sm_budget >= num_sms &&
+  return loadable("sm90_static_2x1x1_streamed") &&
+         max_active_clusters("sm90_static_2x1x1_streamed") > 0 &&
          aligned("X", 16) &&
          aligned("Y", 16) &&
          (rows <= 1 || row_stride * 2 % 16 == 0) &&
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_one_tile_2x1x1_streamed[] = {5};
+const int kKernelsOf_sm90_static_2x1x1_streamed[] = {6};
 
 std::uint64_t layout_sm90_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -636,7 +709,7 @@ bool runs_sm90_one_tile_streamed(const Call& call) {
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_one_tile_streamed[] = {6};
+const int kKernelsOf_sm90_one_tile_streamed[] = {7};
 
 std::uint64_t layout_portable_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -646,7 +719,7 @@ Status run_portable_one_tile_streamed(const Call& call, void* workspace, const S
 
 bool runs_portable_one_tile_streamed(const Call&) { return true; }
 
-const int kKernelsOf_portable_one_tile_streamed[] = {7};
+const int kKernelsOf_portable_one_tile_streamed[] = {8};
 
 struct Rung {
   const char* name;
@@ -660,18 +733,20 @@ struct Rung {
 
 // Best first: the first whose condition holds runs.
 const Rung kLadder[kRungs] = {
-    {"sm100_clc_2x1x1", kKernelsOf_sm100_clc_2x1x1, 1, true, runs_sm100_clc_2x1x1, layout_sm100_clc_2x1x1,
-     run_sm100_clc_2x1x1},
-    {"sm100_static_2x1x1", kKernelsOf_sm100_static_2x1x1, 1, false, runs_sm100_static_2x1x1, layout_sm100_static_2x1x1,
-     run_sm100_static_2x1x1},
+    {"sm100_clc_8x1x1", kKernelsOf_sm100_clc_8x1x1, 1, true, runs_sm100_clc_8x1x1, layout_sm100_clc_8x1x1,
+     run_sm100_clc_8x1x1},
+    {"sm100_static_8x1x1", kKernelsOf_sm100_static_8x1x1, 1, false, runs_sm100_static_8x1x1, layout_sm100_static_8x1x1,
+     run_sm100_static_8x1x1},
+    {"sm100_clc_4x1x1_streamed", kKernelsOf_sm100_clc_4x1x1_streamed, 1, true, runs_sm100_clc_4x1x1_streamed, layout_sm100_clc_4x1x1_streamed,
+     run_sm100_clc_4x1x1_streamed},
+    {"sm100_clc_2x1x1_streamed", kKernelsOf_sm100_clc_2x1x1_streamed, 1, true, runs_sm100_clc_2x1x1_streamed, layout_sm100_clc_2x1x1_streamed,
+     run_sm100_clc_2x1x1_streamed},
     {"sm100_one_tile_streamed", kKernelsOf_sm100_one_tile_streamed, 1, false, runs_sm100_one_tile_streamed, layout_sm100_one_tile_streamed,
      run_sm100_one_tile_streamed},
-    {"sm90_one_tile_4x1x1", kKernelsOf_sm90_one_tile_4x1x1, 1, false, runs_sm90_one_tile_4x1x1, layout_sm90_one_tile_4x1x1,
-     run_sm90_one_tile_4x1x1},
     {"sm90_static_4x1x1", kKernelsOf_sm90_static_4x1x1, 1, false, runs_sm90_static_4x1x1, layout_sm90_static_4x1x1,
      run_sm90_static_4x1x1},
-    {"sm90_one_tile_2x1x1_streamed", kKernelsOf_sm90_one_tile_2x1x1_streamed, 1, false, runs_sm90_one_tile_2x1x1_streamed, layout_sm90_one_tile_2x1x1_streamed,
-     run_sm90_one_tile_2x1x1_streamed},
+    {"sm90_static_2x1x1_streamed", kKernelsOf_sm90_static_2x1x1_streamed, 1, false, runs_sm90_static_2x1x1_streamed, layout_sm90_static_2x1x1_streamed,
+     run_sm90_static_2x1x1_streamed},
     {"sm90_one_tile_streamed", kKernelsOf_sm90_one_tile_streamed, 1, false, runs_sm90_one_tile_streamed, layout_sm90_one_tile_streamed,
      run_sm90_one_tile_streamed},
     {"portable_one_tile_streamed", kKernelsOf_portable_one_tile_streamed, 1, false, runs_portable_one_tile_streamed, layout_portable_one_tile_streamed,
@@ -845,7 +920,7 @@ softmax_uneven_status api(Status status) { return static_cast<softmax_uneven_sta
 
 softmax_uneven_arguments softmax_uneven_defaults(void) {
   Arguments arguments = {};
-  arguments.rows = 2048;
+  arguments.rows = 1024;
   arguments.cols = 131072;
   arguments.row_stride = 131072;
   arguments.out_stride = 131072;

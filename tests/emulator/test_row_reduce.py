@@ -4,6 +4,7 @@ the exchange could have, each beside the same kernel without it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from advisor.emulator import KernelFault
 from advisor.emulator.policy import POLICIES
-from advisor.kinds.row_reduce import numerics
+from advisor.kinds.row_reduce import kernels, numerics
 from tests.emulator.rows import RowKernel, candidate, own_case, problem
 from tests.kinds import torch_rows
 
@@ -37,6 +38,13 @@ FORMS = {
     "a CTA to a row": candidate(vectors=4, batch=2),
     "the next row comes in behind": candidate(schedule="static", vectors=2, slots=4),
     "one vector of the next row": candidate(schedule="static", vectors=3, slots=4),
+    "all of the next row": candidate(cluster=2, schedule="static", vectors=2, slots=4),
+    "all held in registers": candidate(schedule="static", vectors=2, slots=3, held=2),
+    "half held in registers": candidate(cluster=2, schedule="static", vectors=4, slots=7, batch=2, held=2),
+    "held by one row": candidate(vectors=2, held=2),
+    "weights in registers and slots": candidate(
+        cluster=2, schedule="static", vectors=3, slots=4, held=1, weight_slots=1
+    ),
     "streamed": candidate(schedule="static", vectors=0),
     "streamed by a cluster": candidate(cluster=4, schedule="static", vectors=0, batch=2),
     "portable": candidate("portable", vectors=0, batch=2),
@@ -49,6 +57,8 @@ FORMS = {
 def test_every_form_is_right_at_its_boundaries(form: str, op: str) -> None:
     c = FORMS[form]
     p = problem(op, 3, 100, **affine(op))
+    if any(each.code == "ROW_HELD" for each in kernels.violations(p, c)):  # nothing of this operation is held so
+        c = replace(c, work=replace(c.work, held=0, weight_slots=0))
     kernel = RowKernel(p, c)
     ran = 0
     for case in numerics.cases(p, c, 2, small=True):
@@ -161,7 +171,7 @@ FAULTS: dict[str, tuple[tuple[str, str, str], tuple[str, ...]]] = {
         ("EMU_DATA_RACE", "EMU_UNINITIALISED"),
     ),
     "a slot is read before its copy has landed": (
-        ("kernel", "        wait_groups<kSlots>(kSlots - v - kBatch);", "        wait_groups<kSlots>(kSlots);"),
+        ("kernel", "(kSlots - v - kBatch + (v < kFreed ? v : kFreed));", "(kSlots + kFreed);"),
         ("EMU_DATA_RACE", "EMU_UNINITIALISED"),
     ),
 }  # fmt: skip
@@ -187,6 +197,77 @@ def test_a_seeded_fault_is_named(name: str) -> None:
     found = _faults((edit,), "sm90")
     assert found, "no policy shows it"
     assert set(found) & set(codes), found
+
+
+# ---- the ring of slots, and what stays ------------------------------------------------------------------------------
+
+# Half of the exponentials held; and of weights the first held, the next in slots, the last fetched for each row.
+HOLDS_POWERS = (
+    problem("softmax", 7, 4000),
+    candidate(cluster=2, schedule="static", vectors=4, slots=6, held=2),
+)
+HOLDS_WEIGHTS = (
+    problem("layernorm", 7, 1600, weight=True, bias=True),
+    candidate(cluster=2, schedule="static", vectors=2, slots=3, held=1, weight_slots=2),
+)
+RING_FAULTS: dict[str, tuple[Any, tuple[str, str, str]]] = {
+    "a slot is refilled before its last reading": (
+        HOLDS_POWERS,
+        ("kernel", "if (v + i < kFreed) refill(", "refill("),
+    ),
+    "more is counted as begun than was": (
+        HOLDS_POWERS,
+        ("kernel", "(v < kFreed ? v : kFreed)", "v"),
+    ),
+    "a refill closes no group": (
+        HOLDS_POWERS,
+        ("kernel", """stepped(slot, v));
+        ptx::cp_async_commit_group();
+    }
+}
+
+// Exponentials""", """stepped(slot, v));
+    }
+}
+
+// Exponentials"""),
+    ),
+    "the row after the next one comes too early": (
+        HOLDS_POWERS,
+        ("kernel", "const bool is_next = v + kExtra < kVectors;", "const bool is_next = v + kExtra + 1 < kVectors;"),
+    ),
+    "copies of weights are of a later group": (
+        HOLDS_WEIGHTS,
+        ("kernel", """    weights.begin(part.bytes);
+""", """    ptx::cp_async_commit_group();
+"""),
+    ),
+}  # fmt: skip
+
+
+def _ring(case: tuple[Any, Any], *edits: tuple[str, str, str]) -> set[str]:
+    p, c = case
+    kernel = RowKernel(p, c, edits)
+    found = set()
+    for policy in POLICIES:
+        try:
+            kernel.check(own_case(p), async_policy=policy, seed=1, step_limit=400_000)
+        except KernelFault as fault:
+            found.add(fault.code)
+        except AssertionError:
+            found.add("wrong")
+    return found
+
+
+@pytest.mark.parametrize("name", RING_FAULTS)
+def test_a_fault_of_the_ring_is_named(name: str) -> None:
+    case, edit = RING_FAULTS[name]
+    assert _ring(case, edit) & {"EMU_DATA_RACE", "EMU_UNINITIALISED", "EMU_OUT_OF_BOUNDS", "wrong"}
+
+
+@pytest.mark.parametrize("case", [HOLDS_POWERS, HOLDS_WEIGHTS], ids=["exponentials", "weights"])
+def test_the_ring_without_a_fault_is_silent(case: tuple[Any, Any]) -> None:
+    assert _ring(case) == set()
 
 
 # ---- the exit --------------------------------------------------------------------------------------------------------

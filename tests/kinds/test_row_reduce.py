@@ -145,13 +145,13 @@ def test_what_is_forced_is_honoured_or_refused_with_the_clause() -> None:
 def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:
     found = planned(problem(assume={"tile_cost_cv": 0.5}), B200)
     assert found.choice is not None
-    assert (found.choice.family, found.choice.schedule, found.choice.cluster) == ("sm100", "clc", (2, 1, 1))
+    assert (found.choice.family, found.choice.schedule, found.choice.cluster) == ("sm100", "clc", (8, 1, 1))
     schedule, claim = (next(each for each in found.steps if each.step == number) for number in (6, 7))
     times = {row[0]: row[2] for row in schedule.artifact["simulated"]["rows"]}
     assert times["clc"] < times["static"] / 1.015
     assert times["clc"] < times["one_tile"] / 1.015
     assert [row[0] for row in claim.artifact["arrivals"]["rows"]] == ["clc_full", "clc_empty"]
-    assert claim.artifact["throttle_tiles"] == 2
+    assert claim.artifact["throttle_tiles"] == 3
     protocol = {row[0]: row for row in claim.artifact["protocol"]["rows"]}
     assert protocol.keys() == {"arm", "request", "wait", "read", "decode", "release", "stop"}
     assert "warp 0 of CTA 0" in protocol["request"][1]
@@ -185,13 +185,13 @@ def test_a_forced_claim_is_launched_over_all_rows_with_a_static_twin_beside_it()
     found = planned(p, B200)
     assert [each.schedule for each in found.choices if each.family == "sm100"] == ["clc"]
     (spec,) = kernels.kernels(p, found.choices[0].candidate())
-    assert spec.kernel.grid_blocks == ("ceil_div(rows, 1) * 2 * min(cols, 1)", 1, 1)
+    assert spec.kernel.grid_blocks == ("ceil_div(rows, 1) * 8 * min(cols, 1)", 1, 1)
     assert all(supports(Feature.CLC_MULTICAST, each) for each in spec.kernel.images)
     ladder = next(each for each in found.steps if each.step == 9).artifact["ladder"]
     assert [row[1] for row in ladder["rows"]][:3] == [
-        "sm100_clc_2x1x1",
-        "sm100_static_2x1x1",
-        "sm100_one_tile_streamed",
+        "sm100_clc_8x1x1",
+        "sm100_static_8x1x1",
+        "sm100_clc_4x1x1_streamed",
     ]
 
 

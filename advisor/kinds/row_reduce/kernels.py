@@ -4,9 +4,10 @@ One source for every family: sm90 and sm100 differ in their image and in Cluster
 portable in what it assumes of addresses and in having no clusters. Everything that the planner charges, the launch file
 asks for and the kernel lays out comes from here; the template is `kernels/row_reduce.cu.j2`.
 
-    shared memory   slots of 16 bytes, `stages` for each thread; partials of warps, twice; with a cluster the partials
-                    that its CTAs push, twice, 32 bytes each, and two mbarriers
-                    and, where rows are claimed, two responses and two mbarriers for each
+    shared memory   slots of 16 bytes, `stages` for each thread; weights and biases that stay, in slots alike; partials
+                    of warps, twice; with a cluster the partials that its CTAs push, twice, 32 bytes each, and two
+                    mbarriers; and, where rows are claimed, two responses and two mbarriers for each
+    registers       `work.held` vectors of a thread: packed weights and biases, or exponentials in fp32
     threads         `work.row_threads` of a CTA share a row: a part of a warp, a warp, or all of them
     images          sm90 and sm100 use clusters; portable runs from sm_80 on
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from advisor.kinds.row_reduce.work import RowWork
-from advisor.problem.row_reduce import RowReduceProblem
+from advisor.problem.row_reduce import NORMS, RowReduceProblem
 from advisor.records.candidate import Candidate, Family, Resources
 from advisor.records.launch import Kernel, KernelSpec, Param, PtrParam, ScalarParam
 from advisor.records.rows import BarrierRow, KernelLayout, SharingRow, Violation
@@ -27,7 +28,10 @@ VECTOR_BYTES = 16
 PARTIAL_BYTES = 16
 PUSH_BYTES = 32
 PUSHED = "pushed partials"
+FETCH_AHEAD = 3  # vectors that a fetch of weights from the L2 is begun before their use
 REGISTERS_PER_SM = 65_536
+SMEM_PER_SM_BYTES = 233_472  # of Hopper and Blackwell: what CTAs that share an SM divide
+SMEM_RESERVED_BYTES = 1024  # of it, for each CTA
 MAX_REGISTERS = 255
 MAX_GRID_X = 2**31 - 1
 SMEM_BYTES: dict[Family, int] = {"sm100": 232_448, "sm90": 232_448, "portable": 101_376}
@@ -113,15 +117,22 @@ def claim_bytes(c: Candidate) -> int:
     return CLC_SLOTS * (CLC_RESPONSE_BYTES + 16) if c.schedule == "clc" else 0
 
 
+def weight_bytes(c: Candidate) -> int:
+    """Shared memory of weights and biases that stay."""
+    return work_of(c).weight_slots * c.threads * VECTOR_BYTES
+
+
 def smem_bytes(c: Candidate) -> int:
-    return c.stages * c.threads * VECTOR_BYTES + exchange_bytes(c) + claim_bytes(c)
+    return c.stages * c.threads * VECTOR_BYTES + weight_bytes(c) + exchange_bytes(c) + claim_bytes(c)
 
 
 def resources(c: Candidate) -> Resources:
     """What one CTA occupies. Registers are the cap that the launch bounds set; they are handed out in eights."""
-    slots = c.stages * c.threads * VECTOR_BYTES
     size = c.cluster_size
+    slots = c.stages * c.threads * VECTOR_BYTES
     parts = [("slots", slots), ("partials of warps", 2 * (c.threads // 32) * PARTIAL_BYTES)]
+    if weight_bytes(c):
+        parts.insert(1, ("weights and biases that stay", weight_bytes(c)))
     if size > 1:
         parts += [("partials pushed by CTAs", 2 * size * PUSH_BYTES), ("barriers of pushes", 16)]
     if c.schedule == "clc":
@@ -155,6 +166,8 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
         vectors = f"{w.vectors} vector{'s' * (w.vectors != 1)}"
         message = f"{c.stages} slots for {vectors} of a thread: they hold a row, and at most another"
         found.append(Violation("ROW_SLOTS", message, {"stages": c.stages, "vectors": w.vectors}))
+    if found_held := _held(p, c):
+        found.append(found_held)
     if not w.vectors and c.stages % w.batch:
         message = f"{c.stages} slots are no whole batches of {w.batch} vectors"
         found.append(Violation("ROW_SLOTS", message, {"stages": c.stages, "batch": w.batch}))
@@ -172,6 +185,26 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
     if c.schedule in ("one_tile", "clc") and -(-p.rows // rows_per_cta(c)) * c.cluster_size > MAX_GRID_X:
         found.append(Violation("ROW_GRID", f"{p.rows} rows are more blocks than one launch has", {"rows": p.rows}))
     return found
+
+
+def held_kind(p: RowReduceProblem) -> str:
+    """What `work.held` vectors are of: weights stay through all rows, exponentials from one pass to the next."""
+    if p.op in NORMS and (p.weight or p.bias):
+        return "weights"
+    return "exponentials" if p.op == "softmax" and p.out_dtype != "fp32" else ""
+
+
+def _held(p: RowReduceProblem, c: Candidate) -> Violation | None:
+    w, kind = work_of(c), held_kind(p)
+    most = w.vectors * (int(p.weight) + int(p.bias) if kind == "weights" else 1)
+    wrong = w.held + w.weight_slots > most or (w.held > 0 and not kind) or (w.weight_slots > 0 and kind != "weights")
+    if not wrong and (kind != "exponentials" or w.held % w.batch == 0):
+        return None
+    message = (
+        f"{w.held} vectors of a thread held in registers and {w.weight_slots} of weights in shared memory: of "
+        f"{kind or 'nothing'} here, {most} at most, exponentials in whole batches of {w.batch}"
+    )
+    return Violation("ROW_HELD", message, {"held": w.held, "weight_slots": w.weight_slots, "vectors": w.vectors})
 
 
 def misaligned(p: RowReduceProblem) -> list[Violation]:
@@ -335,6 +368,9 @@ def kernels(p: RowReduceProblem, c: Candidate) -> list[KernelSpec]:
             "ADVISOR_VECTORS": w.vectors,
             "ADVISOR_SLOTS": c.stages,
             "ADVISOR_BATCH": w.batch,
+            "ADVISOR_HELD": w.held,
+            "ADVISOR_WEIGHT_SLOTS": w.weight_slots,
+            "ADVISOR_FETCH_AHEAD": FETCH_AHEAD,
             "ADVISOR_CLUSTER": size,
             "ADVISOR_SCHEDULE": SCHEDULES[c.schedule],
             "ADVISOR_MIN_CTAS": w.ctas_per_sm,

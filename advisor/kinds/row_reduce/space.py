@@ -2,16 +2,17 @@
 this package's `kernels`.
 
 For each cluster size: the CTA widths that keep a row with up to 16 vectors a thread, one row at a time or with the next
-one coming in behind it, and a width that streams. What a launch costs follows from three bounds: issue and latency make
-the time of the CTAs, which `Timing.total_us` joins with that of DRAM.
+one coming in behind it, and a width that streams. What a launch costs follows from four bounds: issue and latency make
+the time of the CTAs, which `Timing.total_us` joins with that of memory.
 
     dram      bytes that must move, over the copy bandwidth; a second reading of a row counts as far as the L2 cannot
-              hold the rows that are in work
+              hold the rows that are in work; SMs without a cluster leave bandwidth unused
+    l2        rows, and weights that are read for each of them
     issue     instructions of all resident CTAs of an SM: per element of a row, by operation and type
-    latency   start, first load, the exchange of partials: what one CTA of an SM cannot hide from itself
+    latency   start, first load, vectors of a thread one after the other, the exchange of partials: what one CTA of an
+              SM cannot hide from itself
 
-Constants were fitted to one H200 (bf16; docs/row_reduce.md): the instructions of an element are those of the built
-kernels' inner loops.
+Constants were fitted to launches of one H200 (bf16; docs/row_reduce.md has the error that is left).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
 from advisor.kinds.row_reduce.work import STREAM_SLOTS, RowWork
-from advisor.kinds.workload import Axes, Occupancy, Timing
+from advisor.kinds.workload import DRAM_SHARPNESS, Axes, Occupancy, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm, free_clusters
 from advisor.machine.profile import DeviceProfile
@@ -36,43 +37,65 @@ from advisor.records.rows import Violation
 
 CLUSTERS = (1, 2, 4, 8, 16)
 MAX_VECTORS = {"one_tile": 8, "static": 16}  # of a thread: more of them wait for each other
-L1_BYTES = 16_384  # that a static kernel leaves to weights
 WIDTHS = (128, 256, 512, 1024)  # threads of a CTA that share a row
 WHOLE_GRID = ("one_tile", "clc")  # a cluster for every item of work
 SCHEDULE_RANK: dict[Schedule, int] = {"one_tile": 0, "static": 1, "ticket": 2, "clc": 3}
+PERSISTENT = ((1024, 1), (512, 1), (512, 2), (256, 2), (256, 3), (256, 4), (128, 4), (128, 6))  # threads, CTAs of an SM
 
-# Registers of a thread that the inner loops take without spilling, where many CTAs share an SM.
-REGISTERS = {"softmax": 32, "log_softmax": 32, "logsumexp": 32, "layernorm": 40, "rmsnorm": 32, "sum": 32, "max": 32}
-AFFINE_REGISTERS = {"layernorm": 56, "rmsnorm": 48}  # with weight or bias
+# Registers of a thread that one row at a time takes without spilling: with up to 4 vectors, and with more.
+REGISTERS = {
+    "softmax": (32, 48),
+    "log_softmax": (32, 48),
+    "logsumexp": (32, 32),
+    "layernorm": (40, 48),
+    "rmsnorm": (32, 48),
+    "sum": (32, 32),
+    "max": (32, 32),
+}
+AFFINE_REGISTERS = {"layernorm": (64, 80), "rmsnorm": (48, 64)}  # with weight or bias
 WIDE_REGISTERS = 64  # results of 24 bits
+HELD_POWERS = {False: {128: 8, 80: 2}, True: {128: 4, 80: 4}}  # vectors, by registers; with over 8 vectors a thread
+WORKING_REGISTERS = {False: 52, True: 72}  # of a persistent CTA, beside the weights that it holds; with over 8 vectors
 
 # Issue slots of a lane for an element that is read and written.
 ISSUE = {
-    "softmax": 13.0,
-    "log_softmax": 11.0,
-    "logsumexp": 6.5,
+    "softmax": 14.9,
+    "log_softmax": 14.3,
+    "logsumexp": 5.5,
     "layernorm": 11.0,
-    "rmsnorm": 7.5,
-    "sum": 3.5,
+    "rmsnorm": 11.4,
+    "sum": 3.0,
     "max": 2.5,
 }
-AFFINE_ISSUE = 4.0  # for each of weight and bias
-EXACT_ISSUE = {"softmax": 14.0, "log_softmax": 7.0, "logsumexp": 7.0}
-BATCH_ISSUE = {1: 1.06, 2: 1.0, 4: 0.94}  # sums of exponentials are rescaled once a batch
+WEIGHT_ISSUE = 2.0  # for each of weight and bias
+POWER_ISSUE = 3.3  # that an exponential held in registers saves
+EXACT_ISSUE = {"softmax": 16.0, "log_softmax": 12.0, "logsumexp": 7.0, "layernorm": 5.0}  # more for 24 bits
 STREAM_ISSUE = 1.3  # each vector is copied, awaited and found twice
 LANES_PER_CLK = 128.0
-ISSUE_SHARE = 0.7  # of the slots that are used at best
-START_US = 1.6  # of a CTA: its launch and its first loads
-AHEAD_US = 0.9  # of a row where the next one comes in behind it: what the SM waits for all the same
-STREAM_US = 0.5  # of a streamed row
-VECTOR_US = 0.08  # of a row, one to a CTA, for each vector of a thread: they are read one after the other
-NORM_VECTOR_US = 0.3  # the same where deviations are taken, and weights fetched
-AHEAD_VECTOR_US = 0.02  # and where the next row comes in behind
-AFFINE_US = 4.5  # of a row of a cluster, one to a CTA: weights come from the L2 in a second pass that waits for them
-EXCHANGE_US = {1: 0.2, 2: 1.0, 4: 1.1, 8: 1.2, 16: 1.3}  # of partials: shuffles, a barrier, pushes
+ISSUE_SHARE = 0.75  # of the slots that are used at best
+SERIAL_SHARE = 0.01  # fewer of them for each vector of a thread, where one row at a time is in work
+
+# What a row of a CTA waits for, which other CTAs of its SM may hide.
+START_US = 1.33  # its launch and its first loads
 FILL_BYTES_PER_US = 60_000.0  # of one SM from DRAM, alone
-READ_ONLY = 1.05  # bandwidth where nothing is written, over the copy's
-L2_SHARE = 0.3  # of the L2 that rows in work may fill and still be there for the second reading
+AHEAD_US = 0.63  # where the next row comes in behind it
+SHALLOW_US = 1.36  # and where slots hold nothing of that: less as they hold more of it
+STREAM_US = 0.96  # where it is streamed
+LOGARITHM_US = 0.69  # where it is streamed for a logsumexp: rescaling, and the logarithm of one thread
+VECTOR_US = {"one_tile": 0.15, "static": 0.06, "streamed": 0.14}  # each vector of a thread
+NORM_VECTOR_US = {"one_tile": 0.32, "static": 0.05, "streamed": 0.14}  # the same of deviations
+WEIGHT_US = {"one_tile": 0.18, "static": 0.19}  # each vector of a thread of weights that come from the L2 for each row
+L1_BYTES = 33_000  # of weights that rows of one CTA after the other find in the first-level cache
+EXCHANGE_US = {1: 0.05, 2: 0.11, 4: 0.23, 8: 0.34, 16: 0.45}  # partials: shuffles, a barrier, pushes
+CLUSTER_US = 3.6  # where each row has a cluster of its own to launch
+ALONE_SHARE = 0.3  # of a CTA's issue time, that its own warps do not hide
+
+# What the launch as a whole waits for.
+PERSISTENT_US = 8.2  # slots that fill before the first row is written, and rows that are written when none is read
+READ_ONLY = 1.06  # bandwidth where nothing is written, over the copy's
+IDLE_SHARE = 0.26  # of the bandwidth that SMs without a cluster leave unused
+L2_BYTES_PER_US = 9.4e6  # rows and weights, where weights come from the L2
+L2_SHARE = 0.25  # of the L2 that rows in work may fill and still be there for the second reading
 
 
 def vectors_of(p: RowReduceProblem, cluster: int) -> int:
@@ -92,10 +115,15 @@ def holds(p: RowReduceProblem, cluster: int) -> bool:
     return False
 
 
-def registers_of(p: RowReduceProblem) -> int:
+def registers_of(p: RowReduceProblem, vectors: int) -> int:
     if p.out_dtype == "fp32" or p.dtype == "fp32":
         return WIDE_REGISTERS
-    return AFFINE_REGISTERS[p.op] if p.op in NORMS and (p.weight or p.bias) else REGISTERS[p.op]
+    return (AFFINE_REGISTERS if weights_of(p) else REGISTERS)[p.op][vectors > 4]
+
+
+def weights_of(p: RowReduceProblem) -> int:
+    """Words of weights and biases for each element: 0, 1 or 2."""
+    return int(p.weight) + int(p.bias) if p.op in NORMS else 0
 
 
 def candidates(p: RowReduceProblem, family: Family) -> list[Candidate]:
@@ -125,40 +153,76 @@ def _batch(vectors: int, most: int) -> int:
 def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
     run = vectors_of(p, cluster)
     most = 2 if p.elementwise else 4
-    regs = registers_of(p)
     found = []
     if cluster == 1 and run <= 32 * 8:  # a warp, or a part of one, has a row to itself
         lanes = next(each for each in (4, 8, 16, 32) if each >= min(run, 32))
-        vectors = -(-run // lanes)
-        threads = 128 if p.elementwise else 256
-        work = RowWork(lanes, vectors, _batch(vectors, most), max(1, kernels.REGISTERS_PER_SM // (threads * regs)))
-        found.append(_candidate(p, family, 1, "one_tile", threads, vectors, work))
+        found.append(_one_row(p, family, cluster, 128 if p.elementwise else 256, lanes, -(-run // lanes)))
     for threads in WIDTHS:
         vectors = -(-run // threads)
-        if vectors > MAX_VECTORS["static"] or (threads > 128 and vectors * threads >= 1.5 * run):
+        if vectors <= MAX_VECTORS["one_tile"] and not _wasted(threads, vectors, run):
+            found.append(_one_row(p, family, cluster, threads, threads, vectors))
+    for threads, share in PERSISTENT if p.elementwise else ():
+        vectors = -(-run // threads)
+        least = 4 if threads == 1024 else 2
+        if not least <= vectors <= MAX_VECTORS["static"] or _wasted(threads, vectors, run):
             continue
-        held = max(1, kernels.REGISTERS_PER_SM // (threads * regs))
-        work = RowWork(threads, vectors, _batch(vectors, most), held)
-        if vectors <= MAX_VECTORS["one_tile"]:
-            found.append(_candidate(p, family, cluster, "one_tile", threads, vectors, work))
-        if p.elementwise and threads >= 512:
-            affine = p.op == "layernorm" and (p.weight or p.bias)  # takes more registers than the others
-            if affine and (threads == 1024 or vectors > MAX_VECTORS["one_tile"]):
-                continue
-            batch = _batch(vectors, 4 if threads == 512 and not affine else 2)
-            work = RowWork(threads, vectors, batch, 1)
-            fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
-            slots = (kernels.SMEM_BYTES[family] - fixed - L1_BYTES) // (threads * kernels.VECTOR_BYTES)
-            slots = max(vectors, min(slots, 2 * vectors))
-            found += _persistent(_candidate(p, family, cluster, "static", threads, slots, work))
+        work = RowWork(threads, vectors, _batch(vectors, most), share)
+        found += [each for kept in _ahead(p, family, cluster, work) for each in _persistent(kept)]
     return found
+
+
+def _wasted(threads: int, vectors: int, run: int) -> bool:
+    """A third of the slots or more would stay empty."""
+    return threads > 128 and vectors * threads >= 1.5 * run
+
+
+def _one_row(
+    p: RowReduceProblem, family: Family, cluster: int, threads: int, row_threads: int, vectors: int
+) -> Candidate:
+    """A CTA or a cluster to each row, or to a few side by side: as many CTAs on an SM as registers allow."""
+    registers = registers_of(p, vectors)
+    share = max(1, kernels.REGISTERS_PER_SM // (threads * registers))
+    held = 0
+    if weights_of(p) == 1 and p.op == "rmsnorm":  # asked for before the row is there, they are no wait behind it
+        held = min(vectors, (registers - (32 if vectors <= 4 else 48)) // 4)
+    work = RowWork(row_threads, vectors, _batch(vectors, 2 if p.elementwise else 4), share, held)
+    return _candidate(p, family, cluster, "one_tile", threads, vectors, work)
+
+
+def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> list[Candidate]:
+    """A persistent CTA: vectors of the next row come in behind the one at hand, and what is needed again stays where
+    there is room: exponentials and weights in registers, further weights in shared memory beside two vectors of the
+    next row or more. None where the inner loops would spill."""
+    threads, vectors = work.row_threads, work.vectors
+    cap = kernels.REGISTERS_PER_SM // (threads * work.ctas_per_sm) // 8 * 8
+    fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
+    per_sm = kernels.SMEM_PER_SM_BYTES // work.ctas_per_sm - kernels.SMEM_RESERVED_BYTES
+    room = (min(per_sm, kernels.SMEM_BYTES[family]) - fixed) // (threads * kernels.VECTOR_BYTES)
+    weights, exact = weights_of(p) * vectors, p.out_dtype == "fp32" or p.dtype == "fp32"
+    if room < vectors or (exact and cap < WIDE_REGISTERS):
+        return []
+    held = slots = 0
+    if weights:
+        slots = min(weights, max(0, room - vectors - 2 if threads <= 256 else room - 2 * vectors))
+        held = min(weights - slots, max(0, (cap - WORKING_REGISTERS[vectors > 8]) // 4))
+        slots += min(weights - slots - held, max(0, room - vectors - slots - max(2, vectors // 2)))
+        tight = cap <= WIDE_REGISTERS and weights_of(p) == 2 and (vectors > 4 or work.ctas_per_sm > 1)
+        if tight or (vectors > 8 and threads < 512):
+            return []
+    elif kernels.held_kind(p) == "exponentials":
+        held = HELD_POWERS[vectors > 8].get(cap, 2 if vectors <= 4 else 0)
+        held = min(held, vectors) // work.batch * work.batch
+    if vectors > 8 and threads < 1024 and (p.op == "log_softmax" or (p.op == "softmax" and not held)):
+        return []
+    work = replace(work, held=held, weight_slots=slots)
+    return [_candidate(p, family, cluster, "static", threads, min(2 * vectors, room - slots), work)]
 
 
 def _streamed(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
     found = []
     for threads in (256, 512) if family != "portable" else (256,):
         held = max(1, kernels.REGISTERS_PER_SM // (threads * WIDE_REGISTERS))
-        work = RowWork(threads, 0, 2 if p.elementwise or registers_of(p) == WIDE_REGISTERS else 4, held)
+        work = RowWork(threads, 0, 2 if p.elementwise or registers_of(p, 0) == WIDE_REGISTERS else 4, held)
         schedule: Schedule = "one_tile" if family == "portable" else "static"
         found += _persistent(_candidate(p, family, cluster, schedule, threads, STREAM_SLOTS, work))
     return found
@@ -181,10 +245,26 @@ class Row:
     violation: Violation | None
 
 
-def issue_slots(p: RowReduceProblem) -> float:
+def issue_slots(p: RowReduceProblem, c: Candidate) -> float:
     """Of a lane, for one element."""
-    slots = ISSUE[p.op] + AFFINE_ISSUE * (int(p.weight) + int(p.bias))
+    w = kernels.work_of(c)
+    slots = ISSUE[p.op] + WEIGHT_ISSUE * weights_of(p)
+    if c.schedule == "one_tile":
+        slots *= 1.0 + SERIAL_SHARE * w.vectors
+    if kernels.held_kind(p) == "exponentials" and w.vectors:
+        slots -= POWER_ISSUE * w.held / w.vectors
+    if p.elementwise and not w.vectors:
+        slots *= STREAM_ISSUE
     return slots + (EXACT_ISSUE.get(p.op, 0.0) if p.out_dtype == "fp32" else 0.0)
+
+
+def fetched_vectors(p: RowReduceProblem, c: Candidate) -> int:
+    """Vectors of a thread of weights and biases that come from the L2 for each row."""
+    w = kernels.work_of(c)
+    if not weights_of(p):
+        return 0
+    vectors = w.vectors or -(-vectors_of(p, c.cluster_size) // w.row_threads)
+    return weights_of(p) * vectors - w.held - w.weight_slots
 
 
 def read_bytes(p: RowReduceProblem) -> int:
@@ -209,50 +289,79 @@ def dram_bytes(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, reside
     return read_bytes(p) + written_bytes(p) + affine_bytes(p) + again
 
 
+def row_us(p: RowReduceProblem, c: Candidate) -> tuple[float, float]:
+    """What one CTA waits for on its own: (its launch and first load, what a row waits for)."""
+    size, w = c.cluster_size, kernels.work_of(c)
+    form = "streamed" if not w.vectors else "one_tile" if c.schedule == "one_tile" else "static"
+    alone = c.schedule == "one_tile"
+    exchange_us = EXCHANGE_US[size] if w.row_threads > 32 else 0.1
+    vectors = w.vectors or -(-vectors_of(p, size) // (w.row_threads * w.batch)) * w.batch
+    per_vector = (NORM_VECTOR_US if p.op == "layernorm" else VECTOR_US)[form] * (1.0 if p.elementwise else 0.5)
+    elements = kernels.rows_per_cta(c) * min(p.cols, c.tile[1])
+    start_us = START_US + min(elements * p.in_bytes, c.stages * c.threads * kernels.VECTOR_BYTES) / FILL_BYTES_PER_US
+    waits_us = exchange_us + vectors * per_vector
+    if alone:
+        waits_us += start_us + (CLUSTER_US if size > 1 else 0.0)
+    elif w.vectors:
+        waits_us += AHEAD_US + SHALLOW_US * max(0.0, 2.0 - c.stages / w.vectors)
+    else:
+        waits_us += STREAM_US
+    if p.op == "logsumexp" and not w.vectors:
+        waits_us += LOGARITHM_US
+    fetched = fetched_vectors(p, c)
+    if fetched:
+        own = weights_of(p) * min(p.cols, c.tile[1]) * p.in_bytes
+        missed = 1.0 - min(1.0, L1_BYTES / own) if alone else 1.0
+        waits_us += fetched * missed * WEIGHT_US["one_tile" if alone else "static"]
+    return start_us, waits_us
+
+
+def memory_us(
+    p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: int, available: int
+) -> tuple[float, float]:
+    """(DRAM, L2) of a launch."""
+    size, w = c.cluster_size, kernels.work_of(c)
+    bandwidth = profile.dram_bytes_per_s * (1.0 if p.elementwise else READ_ONLY)
+    dram_us = dram_bytes(p, c, profile, resident) / bandwidth * 1e6
+    ctas = available * size
+    idle = 1.0 - min(1.0, ctas / (-(-ctas // profile.sms) * profile.sms))
+    dram_us *= 1.0 + IDLE_SHARE * idle
+    weights = p.rows * size * fetched_vectors(p, c) * w.row_threads * kernels.VECTOR_BYTES
+    return dram_us, (read_bytes(p) * kernels.passes(p, c) + weights) / L2_BYTES_PER_US
+
+
 def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: int, available: int) -> Timing:
     """The parts of a launch. `resident` clusters at once on an idle GPU, `available` of them here."""
-    size, w = c.cluster_size, kernels.work_of(c)
+    size = c.cluster_size
     rows = kernels.rows_per_cta(c)
     items = -(-p.rows // rows)
-    clk = profile.max_clock_hz / 1e6 * 0.9  # what the SMs run at while memory is the limit
-    sharing = max(1.0, available * size / profile.sms)  # CTAs of an SM
-    if items:
-        sharing = max(1.0, min(sharing, items * size / profile.sms))
+    clk = profile.max_clock_hz / 1e6 * 0.95  # what the SMs run at while memory is the limit
+    at_once = max(1, min(available, items))
+    sharing = max(1.0, at_once * size / profile.sms)  # CTAs of an SM
     elements = rows * min(p.cols, c.tile[1])
-    slots = issue_slots(p) * (BATCH_ISSUE[w.batch] if p.op in EXACT_ISSUE else 1.0)
-    slots *= STREAM_ISSUE if kernels.passes(p, c) == 2 else 1.0
-    issue_us = elements * slots / (LANES_PER_CLK * ISSUE_SHARE * clk)
-    fetched = elements * p.in_bytes * kernels.passes(p, c)
-    exchange_us = EXCHANGE_US[size] if w.row_threads > 32 else 0.1
-    first_us = waits_us = START_US + fetched / FILL_BYTES_PER_US + exchange_us
-    if c.schedule != "one_tile":  # nothing came in ahead of a CTA's first row
-        waits_us = AHEAD_US if w.vectors else STREAM_US + exchange_us
-        exchange_us = min(exchange_us, waits_us)
-    start_us = max(0.0, first_us - waits_us) if items else 0.0
-    alone_us = waits_us + issue_us
-    main_us = max(alone_us, sharing * issue_us + exchange_us)
-    per_vector = NORM_VECTOR_US if p.op in NORMS else VECTOR_US
-    main_us += w.vectors * (per_vector if c.schedule == "one_tile" and w.row_threads > 32 else AHEAD_VECTOR_US)
-    if size > 1 and c.schedule == "one_tile" and (p.weight or p.bias):
-        main_us += AFFINE_US
+    issue_us = elements * issue_slots(p, c) / (LANES_PER_CLK * ISSUE_SHARE * clk)
+    start_us, waits_us = row_us(p, c)
+    alone_us = waits_us + ALONE_SHARE * issue_us
+    main_us = max(alone_us, sharing * issue_us)
     claim_us = profile.clc_round_trip_cycles / clk if c.schedule == "clc" else 0.0
     planned = items if c.schedule in WHOLE_GRID else min(items, resident)
-    rounds = -(-items // max(1, min(available, planned))) if items else 0
-    makespan_us = start_us + rounds * max(main_us, claim_us)
-    moved = dram_bytes(p, c, profile, resident)
-    bandwidth = profile.dram_bytes_per_s * (READ_ONLY if not p.elementwise else 1.0)
-    dram_us = moved / bandwidth * 1e6
+    exact = items / at_once
+    rounds = max(1.0, exact) if c.schedule == "one_tile" else float(-(-items // at_once))
+    if c.schedule == "one_tile" or not items:  # a CTA's start is a part of each row
+        start_us = 0.0
+    makespan_us = start_us + (rounds if items else 0.0) * max(main_us, claim_us)
+    dram_us, l2_us = memory_us(p, c, profile, resident, available)
     found = Timing(
         time_us=0.0,
         makespan_us=makespan_us,
         launch_us=profile.launch_us,
         main_us=main_us,
-        prologue_us=start_us,  # of a cluster that runs several rows; else a part of each
+        prologue_us=start_us,  # of a cluster that runs several rows
         epilogue_us=0.0,
         overlap=0.0,
         claim_us=claim_us,
-        extra_us=0.0,
-        dram_us=dram_us,
+        extra_us=PERSISTENT_US if p.elementwise and c.schedule != "one_tile" else 0.0,
+        dram_us=float(np.linalg.norm((dram_us, l2_us), DRAM_SHARPNESS)),
         tiles=items,
         planned=planned,
         resident=resident,
@@ -260,8 +369,9 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
         bound="",
         bounds={
             "dram": dram_us,
+            "l2": l2_us,
             "issue": rounds * sharing * issue_us,
-            "latency": profile.launch_us + start_us + rounds * (alone_us - issue_us),
+            "latency": profile.launch_us + start_us + rounds * (alone_us - ALONE_SHARE * issue_us),
         },
         claims_ahead=claims_ahead(p, c),
     )
@@ -271,11 +381,11 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
 
 
 def claims_ahead(p: RowReduceProblem, c: Candidate) -> int:
-    """Items that a cluster has claimed or asked for beyond the one that it computes: those whose copies have begun, and
-    the next. Of streamed rows the copies are as many batches ahead as slots hold."""
+    """Items that a cluster has claimed or asked for beyond the one that it computes: those whose copies have begun or
+    begin with its second pass, and the next. Of streamed rows the copies are as many batches ahead as slots hold."""
     w = kernels.work_of(c)
     if w.vectors:
-        return 2
+        return 3
     turns = -(-vectors_of(p, c.cluster_size) // (w.row_threads * w.batch))
     return 1 + -(-(c.stages // w.batch) // (turns * kernels.passes(p, c)))
 

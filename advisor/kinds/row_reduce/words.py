@@ -237,7 +237,7 @@ def count_rows(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, traffi
             name="dynamic shared memory of a CTA",
             unit="bytes",
             value=kernels.smem_bytes(c),
-            how="slots, partials, pushes and barriers",
+            how="slots, weights that stay, partials, pushes and barriers",
             relation="at_most",
             limit=profile.smem_per_block_bytes,
             limit_is="the opt-in limit of a block",

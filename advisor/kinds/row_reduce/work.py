@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from advisor.records.candidate import Candidate, Work
@@ -21,6 +21,8 @@ class RowWork(Work):
     vectors: int = 0  # of 16 bytes that a thread keeps of a row; 0: the row is streamed
     batch: int = 1  # vectors of a thread that are computed at a time
     ctas_per_sm: int = 1  # that an SM's registers must hold: what caps the registers of a thread
+    held: int = 0  # vectors of a thread that stay in registers: weights and biases, or else exponentials
+    weight_slots: int = 0  # further vectors of a thread whose weights and biases stay in shared memory
 
     def kept_columns(self, c: Candidate) -> int:
         """Columns that a cluster keeps on chip; 0 where it streams."""
@@ -53,13 +55,15 @@ class RowWorkRecord(WorkRecord):
     vectors: int  # of 16 bytes that a thread keeps of a row; 0: the row is streamed
     batch: int
     ctas_per_sm: int
+    held: int = 0  # vectors of a thread that stay in registers: weights and biases, or else exponentials
+    weight_slots: int = 0  # further vectors of a thread whose weights and biases stay in shared memory
 
     @classmethod
     def of(cls, work: RowWork) -> RowWorkRecord:
-        return cls(row_threads=work.row_threads, vectors=work.vectors, batch=work.batch, ctas_per_sm=work.ctas_per_sm)
+        return cls(**asdict(work))
 
     def work(self) -> RowWork:
-        return RowWork(self.row_threads, self.vectors, self.batch, self.ctas_per_sm)
+        return RowWork(**self.model_dump())
 
     @property
     def extents(self) -> str:

@@ -2,9 +2,9 @@
 // the items of those that do not yet. The interface is that of scheduler.cuh; responses are read by clc_scheduler.cuh.
 //
 // Every warp computes and copies, so every warp walks the sequence, and one thread of each CTA's warp 0 is the asking
-// end: it arms its own CTA's barrier, and that of CTA 0 asks, once for the cluster. Copies of a row begin while the row before it is
-// computed, so the row must be known by then: it is asked for when the copies of the row before it begin. One request
-// is in flight, and a claim is at most one row ahead of what is copied.
+// end: it arms its own CTA's barrier, and that of CTA 0 asks, once for the cluster. Copies of a row begin while one of the
+// two rows before it is computed, so the row must be known by then: it is asked for when the one before it is known. One
+// request is in flight, and a claim is at most one row ahead of what is copied.
 //   response  [2] of 16 bytes, the same offsets in every CTA: each response is multicast to all
 //   full      [2] one arrival, that of the CTA's own warp 0 with 16 bytes expected, and those bytes
 //   empty     [2] of CTA 0: one arrival of every warp of every CTA, after the read

@@ -2,7 +2,8 @@
 // an element once that of the whole row is known. Nothing here knows of threads.
 //
 //   softmax, log_softmax, logsumexp   a = largest element, b = sum of exp(x - a)
-//   layernorm                         a = mean, b = sum of squares of deviations from it, c = count
+//   layernorm                         a = mean, b = sum of squares of deviations from it, c = count; of one thread's elements
+//                                     a = the mean of its first ones, b, d = sums of squares and of deviations from that
 //   rmsnorm                           a = sum of squares
 //   sum, max                          a
 //
@@ -23,6 +24,7 @@ struct Partial {
     float a;
     float b;
     float c;
+    float d;
 };
 
 constexpr float kLog2E = 1.4426950408889634f;
@@ -62,6 +64,25 @@ __device__ __forceinline__ float sum_of(const float (&x)[kCount]) {
     return tree[0];
 }
 
+// Sum of squares. kTree: of rounded squares, by a tree; else by two chains of fused steps.
+template <bool kTree, u32 kCount>
+__device__ __forceinline__ float squares_of(const float (&x)[kCount]) {
+    if constexpr (kTree) {
+        float squares[kCount];
+#pragma unroll
+        for (u32 i = 0; i < kCount; ++i) squares[i] = x[i] * x[i];
+        return sum_of(squares);
+    } else {
+        float even = x[0] * x[0], odd = x[1] * x[1];
+#pragma unroll
+        for (u32 i = 2; i < kCount; i += 2) {
+            even = fmaf(x[i], x[i], even);
+            odd = fmaf(x[i + 1], x[i + 1], odd);
+        }
+        return even + odd;
+    }
+}
+
 // The larger of two words: of one float, or of each of two 16-bit elements.
 template <typename T>
 __device__ __forceinline__ u32 larger(u32 a, u32 b);
@@ -93,6 +114,7 @@ struct RowOp {
     static constexpr bool kExponential = kOp == Op::softmax || kOp == Op::log_softmax || kOp == Op::logsumexp;
     static constexpr bool kElementwise =
         kOp == Op::softmax || kOp == Op::log_softmax || kOp == Op::layernorm || kOp == Op::rmsnorm;
+    static constexpr bool kDeviations = kOp == Op::layernorm;
     static constexpr u32 kCount = kVectorBytes / sizeof(T);
     static constexpr bool kCarries = kExact && kOp != Op::layernorm && kOp != Op::max;
     static constexpr u32 kParts = kOp == Op::layernorm ? 3 : (kExponential ? 2 : 1) + (kCarries ? 1 : 0);
@@ -101,7 +123,7 @@ struct RowOp {
     static constexpr bool kNothingIsLowest = kExponential || kOp == Op::max;
 
     __device__ __forceinline__ static Partial identity() {
-        return {kNothingIsLowest ? -infinity() : 0.0f, 0.0f, 0.0f};
+        return {kNothingIsLowest ? -infinity() : 0.0f, 0.0f, 0.0f, 0.0f};
     }
 
     // What exp takes as zero: the largest element, or any number where all elements are -infinity.
@@ -114,38 +136,54 @@ struct RowOp {
         if constexpr (kOp == Op::max) {
             p.a = ptx::max_nan_f32(p.a, largest_of<T>(words));
         } else if constexpr (kOp == Op::layernorm) {
-            p = combined(p, deviations<kWhole>(words, count));
-        } else {
-            float scale = 1.0f, zero = 0.0f;
-            if constexpr (kExponential) {
-                const float before = p.a;
-                p.a = ptx::max_nan_f32(before, largest_of<T>(words));
-                zero = reference(p.a);
-                scale = exp_above<kExact>(before, zero);
+            if (p.c == 0.0f) {
+                p = deviations<kWhole>(words, count);
+            } else {
+                add_deviations<kWhole>(p, words, count);
             }
+        } else if constexpr (kExponential) {
+            Vector<T> powers[kBatch];
+            add_powers(p, words, powers);
+        } else {
             float total[kBatch];
 #pragma unroll
             for (u32 i = 0; i < kBatch; ++i) {
-                Vector<T> x = unpack<T>(words[i]);
-#pragma unroll
-                for (u32 j = 0; j < kCount; ++j) {
-                    if constexpr (kExponential) x.of[j] = exp_above<kExact>(x.of[j], zero);
-                    if constexpr (kOp == Op::rmsnorm) x.of[j] *= x.of[j];
-                }
-                total[i] = sum_of(x.of);
+                const Vector<T> x = unpack<T>(words[i]);
+                total[i] = kOp == Op::rmsnorm ? squares_of<kCarries>(x.of) : sum_of(x.of);
             }
-            if constexpr (kExponential && kCarries) {
-                p.b *= scale;
-                p.c *= scale;
-                add_exactly(p.b, p.c, sum_of(total));
-            } else if constexpr (kExponential) {
-                p.b = fmaf(p.b, scale, sum_of(total));
-            } else if constexpr (kCarries) {
+            if constexpr (kCarries) {
                 add_exactly(p.a, p.b, sum_of(total));
             } else {
                 p.a += sum_of(total);
             }
         }
+    }
+
+    // Adds the exponentials of some vectors over the largest element so far, and returns that, in units of `powers`'
+    // exponents where they are powers of two.
+    template <u32 kBatch>
+    __device__ __forceinline__ static float add_powers(Partial& p, const Words<16> (&words)[kBatch],
+                                                       Vector<T> (&powers)[kBatch]) {
+        const float before = p.a;
+        p.a = ptx::max_nan_f32(before, largest_of<T>(words));
+        const float zero = reference(p.a);
+        const float scale = exp_above<kExact>(before, zero);
+        float total[kBatch];
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            powers[i] = unpack<T>(words[i]);
+#pragma unroll
+            for (u32 j = 0; j < kCount; ++j) powers[i].of[j] = exp_above<kExact>(powers[i].of[j], zero);
+            total[i] = sum_of(powers[i].of);
+        }
+        if constexpr (kCarries) {
+            p.b *= scale;
+            p.c *= scale;
+            add_exactly(p.b, p.c, sum_of(total));
+        } else {
+            p.b = fmaf(p.b, scale, sum_of(total));
+        }
+        return zero * kLog2E;
     }
 
     // Mean and squared deviations of some vectors.
@@ -168,48 +206,74 @@ struct RowOp {
             Vector<T> x = unpack<T>(words[i]);
 #pragma unroll
             for (u32 j = 0; j < kCount; ++j) {
-                const float deviation = kWhole || j < count[i] ? x.of[j] - mean : 0.0f;
-                x.of[j] = deviation * deviation;
+                x.of[j] = kWhole || j < count[i] ? x.of[j] - mean : 0.0f;
             }
-            total[i] = sum_of(x.of);
+            total[i] = squares_of<kExact>(x.of);
         }
-        return {mean, sum_of(total), n};
+        return {mean, sum_of(total), n, 0.0f};
+    }
+
+    // Further vectors of a thread: deviations from the mean of its first ones. That mean is of elements that count, so
+    // that what `settled` takes off again is at most as many times the rest as a thread has batches.
+    template <bool kWhole, u32 kBatch>
+    __device__ __forceinline__ static void add_deviations(Partial& p, const Words<16> (&words)[kBatch],
+                                                          const u32 (&count)[kBatch]) {
+        float total[kBatch], squares[kBatch];
+        u32 there = kCount * kBatch;
+        if constexpr (!kWhole) {
+            there = 0;
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) there += count[i];
+        }
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            Vector<T> x = unpack<T>(words[i]);
+#pragma unroll
+            for (u32 j = 0; j < kCount; ++j) x.of[j] = kWhole || j < count[i] ? x.of[j] - p.a : 0.0f;
+            total[i] = sum_of(x.of);
+            squares[i] = squares_of<kExact>(x.of);
+        }
+        p.b += sum_of(squares);
+        p.c += static_cast<float>(there);
+        p.d += sum_of(total);
+    }
+
+    // A thread's partial once it has all its elements: what others combine.
+    __device__ __forceinline__ static Partial settled(Partial p) {
+        if constexpr (kOp == Op::layernorm) {
+            const float shift = p.c > 0.0f ? __fdividef(p.d, p.c) : 0.0f;
+            return {p.a + shift, ptx::max_nan_f32(fmaf(-p.d, shift, p.b), 0.0f), p.c, 0.0f};
+        }
+        return p;
     }
 
     // The same partial of exponentials over a largest element that is no smaller.
     __device__ __forceinline__ static Partial raised(Partial p, float largest) {
         const float scale = exp_above<kExact>(p.a, reference(largest));
-        return {largest, p.b * scale, p.c * scale};
+        return {largest, p.b * scale, p.c * scale, 0.0f};
     }
 
-    // Two partials as one; of exponentials both over one largest element.
+    // The same partial of deviations from another mean.
+    __device__ __forceinline__ static Partial about(Partial p, float mean) {
+        const float shift = p.a - mean;
+        return {mean, fmaf(p.c * shift, shift, p.b), p.c, 0.0f};
+    }
+
+    // Two partials as one; of exponentials both over one largest element, of deviations both from one mean.
     __device__ __forceinline__ static Partial combined(Partial p, Partial q) {
         if constexpr (kExponential) {
-            if constexpr (!kCarries) return {p.a, p.b + q.b, 0.0f};
+            if constexpr (!kCarries) return {p.a, p.b + q.b, 0.0f, 0.0f};
             add_exactly(p.b, p.c, q.b);
-            return {p.a, p.b, p.c + q.c};
+            return {p.a, p.b, p.c + q.c, 0.0f};
         } else if constexpr (kCarries) {
             add_exactly(p.a, p.b, q.a);
-            return {p.a, p.b + q.b, 0.0f};
+            return {p.a, p.b + q.b, 0.0f, 0.0f};
         } else if constexpr (kOp == Op::max) {
-            return {ptx::max_nan_f32(p.a, q.a), 0.0f, 0.0f};
+            return {ptx::max_nan_f32(p.a, q.a), 0.0f, 0.0f, 0.0f};
         } else if constexpr (kOp == Op::layernorm) {
-            const float n = p.c + q.c;
-            const float share = n > 0.0f ? __fdividef(q.c, n) : 0.0f;
-            const float delta = q.a - p.a;
-            return {fmaf(delta, share, p.a), p.b + fmaf(delta * delta, p.c * share, q.b), n};
+            return {p.a, p.b + q.b, p.c, 0.0f};
         } else {
-            return {p.a + q.a, 0.0f, 0.0f};
-        }
-    }
-
-    // 1 / sqrt(total / count + eps), in double precision where the result keeps 24 bits.
-    __device__ __forceinline__ static float inverse_root(float total, float count, float eps) {
-        if constexpr (kExact) {
-            return static_cast<float>(1.0 / sqrt(static_cast<double>(total) / static_cast<double>(count) +
-                                                 static_cast<double>(eps)));
-        } else {
-            return 1.0f / sqrtf(total / count + eps);
+            return {p.a + q.a, 0.0f, 0.0f, 0.0f};
         }
     }
 
@@ -218,38 +282,81 @@ struct RowOp {
         float shift;
         float scale;
         float total;  // of an exact softmax: what `scale` is the inverse of
+        float rest;   // what rounding took from `total`, or else from `scale`
     };
 
     __device__ __forceinline__ static Whole whole(Partial p, float count, float eps) {
-        if constexpr (kCarries) {
-            (kExponential ? p.b : p.a) += kExponential ? p.c : p.b;
-        }
-        if constexpr (kOp == Op::softmax || kOp == Op::log_softmax) {
-            // With an infinite largest element the definition has infinity minus infinity in it.
-            const float total = p.a - p.a == 0.0f ? p.b : p.a - p.a;
-            if constexpr (kExact) return {p.a, kOp == Op::softmax ? 1.0f / total : logf(total), total};
-            // exp(x - a) / b = 2^(x log2 e - shift)
-            return {kOp == Op::softmax ? fmaf(p.a, kLog2E, log2f(total)) : p.a + logf(total), 0.0f, 0.0f};
-        } else if constexpr (kOp == Op::layernorm) {
-            return {p.a, inverse_root(p.b, count, eps), 0.0f};
-        } else if constexpr (kOp == Op::rmsnorm) {
-            return {0.0f, inverse_root(p.a, count, eps), 0.0f};
-        } else if constexpr (kOp == Op::logsumexp) {
-            return {p.a - p.a == 0.0f ? p.a + logf(p.b) : p.a, 0.0f, 0.0f};
+        if constexpr (kExponential) {
+            return kExact ? whole_exactly(p) : whole_power(p);
         } else {
-            return {p.a, 0.0f, 0.0f};
+            const float total = kOp == Op::layernorm ? p.b : kCarries ? p.a + p.b : p.a;
+            const float shift = kOp == Op::layernorm ? p.a : 0.0f;
+            if constexpr (kOp == Op::sum || kOp == Op::max) return {total, 0.0f, 0.0f, 0.0f};
+            if constexpr (!kExact) return {shift, rsqrtf(__fdividef(total, count) + eps), 0.0f, 0.0f};
+            const double scale = 1.0 / sqrt(static_cast<double>(total) / static_cast<double>(count) +
+                                            static_cast<double>(eps));
+            const float rounded = static_cast<float>(scale);
+            return {shift, rounded, 0.0f, static_cast<float>(scale - static_cast<double>(rounded))};
         }
+    }
+
+    // With an infinite largest element the definition of a softmax has infinity minus infinity in it.
+    __device__ __forceinline__ static Whole whole_power(Partial p) {
+        const bool finite = p.a - p.a == 0.0f;
+        const float total = finite ? p.b : p.a - p.a;
+        if constexpr (kOp == Op::softmax) {
+            return {fmaf(p.a, kLog2E, log2f(total)), 0.0f, 0.0f, 0.0f};  // exp(x - a) / b = 2^(x log2 e - shift)
+        } else if constexpr (kOp == Op::log_softmax) {
+            return {p.a + logf(total), 0.0f, 0.0f, 0.0f};
+        } else {
+            return {finite ? p.a + logf(p.b) : p.a, 0.0f, 0.0f, 0.0f};
+        }
+    }
+
+    // The same with what rounding takes from the sum, or from its logarithm, beside it.
+    __device__ __forceinline__ static Whole whole_exactly(Partial p) {
+        const bool finite = p.a - p.a == 0.0f;
+        const double sum = static_cast<double>(p.b) + static_cast<double>(p.c);
+        const double total = finite ? sum : static_cast<double>(p.a - p.a);
+        if constexpr (kOp == Op::softmax) {
+            const float rounded = static_cast<float>(total);
+            return {p.a, 1.0f / rounded, rounded, static_cast<float>(total - static_cast<double>(rounded))};
+        } else {
+            const double shift = static_cast<double>(p.a) + log(kOp == Op::logsumexp ? sum : total);
+            if (kOp == Op::logsumexp && !finite) return {p.a, 0.0f, 0.0f, 0.0f};
+            const float rounded = static_cast<float>(shift);
+            return {rounded, static_cast<float>(shift - static_cast<double>(rounded)), 0.0f, 0.0f};
+        }
+    }
+
+    // What the powers over `zero` (as `add_powers` left them) are to be multiplied by: softmax of 16 bits. Powers of a
+    // row's start of -infinity alone are 0 over 0, whatever the row's shift: the factor stays finite, unless it is NaN.
+    __device__ __forceinline__ static float power_scale(float zero, Whole row) {
+        const float exponent = zero - row.shift;
+        return ptx::ex2_approx_ftz_f32(exponent > 64.0f ? 64.0f : exponent);
     }
 
     __device__ __forceinline__ static float element(float x, Whole row) {
         if constexpr (kOp == Op::softmax && kExact) {
             const float power = exp_above<kExact>(x, row.shift);
             const float quotient = power * row.scale;
-            return fmaf(fmaf(-quotient, row.total, power), row.scale, quotient);  // to the nearest, mostly
+            const float left = fmaf(-quotient, row.rest, fmaf(-quotient, row.total, power));
+            return fmaf(left, row.scale, quotient);  // to the nearest, mostly
         }
         if constexpr (kOp == Op::softmax) return ptx::ex2_approx_ftz_f32(fmaf(x, kLog2E, -row.shift));
-        if constexpr (kOp == Op::log_softmax) return kExact ? x - row.shift - row.scale : x - row.shift;
-        if constexpr (kOp == Op::layernorm) return (x - row.shift) * row.scale;
+        if constexpr (kOp == Op::log_softmax && kExact) {
+            float lost = -row.scale;
+            add_exactly(x, lost, -row.shift);
+            return x + lost;
+        }
+        if constexpr (kOp == Op::log_softmax) return x - row.shift;
+        if constexpr (kOp == Op::layernorm && !kExact) return fmaf(x, row.scale, -row.shift * row.scale);
+        if constexpr (kOp == Op::layernorm) {
+            float lost = 0.0f;
+            add_exactly(x, lost, -row.shift);
+            return fmaf(x, row.scale, fmaf(x, row.rest, lost * row.scale));
+        }
+        if constexpr (kExact) return fmaf(x, row.scale, x * row.rest);
         return x * row.scale;
     }
 };

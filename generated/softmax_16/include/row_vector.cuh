@@ -79,15 +79,22 @@ __device__ __forceinline__ void copy_vector(char* slot, u32 slot_address, const 
     }
 }
 
-// A vector's worth of weights or biases, of which the first `count` are there.
+// A vector's worth of weights or biases, of which the first `count` are there. The rest is 0.
 template <typename T, bool kAnyAlignment>
-__device__ __forceinline__ Vector<T> load_vector(const T* __restrict__ source, u32 count, bool aligned) {
+__device__ __forceinline__ Words<16> load_words(const T* __restrict__ source, u32 count, bool aligned) {
     constexpr u32 kCount = kVectorBytes / sizeof(T);
-    if (count == kCount && (!kAnyAlignment || aligned)) return unpack<T>(*reinterpret_cast<const Words<16>*>(source));
-    Vector<T> x;
+    if (count == kCount && (!kAnyAlignment || aligned)) return *reinterpret_cast<const Words<16>*>(source);
+    Words<16> words{};
 #pragma unroll
-    for (u32 i = 0; i < kCount; ++i) x.of[i] = i < count ? to_f32(source[i]) : 0.0f;
-    return x;
+    for (u32 i = 0; i < kCount; ++i) {
+        if (i >= count) continue;
+        if constexpr (sizeof(T) == 4) {
+            words.words[i] = *reinterpret_cast<const u32*>(source + i);
+        } else {
+            words.words[i / 2] |= static_cast<u32>(*reinterpret_cast<const u16*>(source + i)) << (16 * (i % 2));
+        }
+    }
+    return words;
 }
 
 // The first `count` of a vector's results.

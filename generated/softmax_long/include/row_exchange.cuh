@@ -30,12 +30,22 @@ __device__ __forceinline__ Partial reduce_lanes(Partial p) {
         }
         p = RowOp::raised(p, largest);
     }
+    if constexpr (RowOp::kDeviations) {  // first the mean of all, so that only sums are left
+        float total = p.a * p.c, count = p.c;
+#pragma unroll
+        for (u32 offset = kLanes / 2; offset > 0; offset /= 2) {
+            total += __shfl_xor_sync(0xffffffffu, total, offset);
+            count += __shfl_xor_sync(0xffffffffu, count, offset);
+        }
+        p = RowOp::about(p, count > 0.0f ? __fdividef(total, count) : 0.0f);
+        p.c = count;
+    }
 #pragma unroll
     for (u32 offset = kLanes / 2; offset > 0; offset /= 2) {
         Partial q = p;
-        if constexpr (!RowOp::kExponential) q.a = __shfl_xor_sync(0xffffffffu, p.a, offset);
+        if constexpr (!RowOp::kExponential && !RowOp::kDeviations) q.a = __shfl_xor_sync(0xffffffffu, p.a, offset);
         if constexpr (RowOp::kParts > 1) q.b = __shfl_xor_sync(0xffffffffu, p.b, offset);
-        if constexpr (RowOp::kParts > 2) q.c = __shfl_xor_sync(0xffffffffu, p.c, offset);
+        if constexpr (RowOp::kParts > 2 && !RowOp::kDeviations) q.c = __shfl_xor_sync(0xffffffffu, p.c, offset);
         p = RowOp::combined(p, q);
     }
     if constexpr (kWidth > 1) {
@@ -125,7 +135,7 @@ private:
         Partial p = RowOp::identity();
         if (lane < kCount) {
             const Packed packed = *reinterpret_cast<const Packed*>(memory + first + lane * stride);
-            p = {packed.a, packed.b, packed.c};
+            p = {packed.a, packed.b, packed.c, 0.0f};
         }
         constexpr u32 kLanes = kCount > 16 ? 32 : kCount > 8 ? 16 : kCount > 4 ? 8 : kCount > 2 ? 4 : kCount > 1 ? 2 : 1;
         return reduce_lanes<RowOp, kLanes, 32>(p);

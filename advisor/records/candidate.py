@@ -55,6 +55,10 @@ class Work(ABC):
         """The candidate on clusters of another shape, for a twin."""
         return replace(c, cluster=(x, y, z))
 
+    def on_schedule(self, c: Candidate, schedule: Schedule) -> Candidate:
+        """The candidate under another schedule."""
+        return replace(c, schedule=schedule)
+
     def conditions(self, c: Candidate) -> list[str]:
         """What the kind itself asks of a problem that the kernel runs, in words, beside image, residency, alignment."""
         return []
@@ -129,7 +133,8 @@ class Candidate:
         return found
 
     def with_schedule(self, schedule: Schedule) -> Candidate:
-        return replace(self, schedule=schedule)
+        found: Candidate = self.work.on_schedule(self, schedule)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

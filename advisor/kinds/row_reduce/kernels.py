@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from advisor.kinds.row_reduce.work import RowWork
+from advisor.kinds.row_reduce.work import REGISTERS_PER_SM, RowWork
 from advisor.problem.row_reduce import NORMS, RowReduceProblem
 from advisor.records.candidate import Candidate, Family, Resources
 from advisor.records.launch import Kernel, KernelSpec, Param, PtrParam, ScalarParam
@@ -29,7 +29,6 @@ PARTIAL_BYTES = 16
 PUSH_BYTES = 32
 PUSHED = "pushed partials"
 FETCH_AHEAD = 3  # vectors that a fetch of weights from the L2 is begun before their use
-REGISTERS_PER_SM = 65_536
 SMEM_PER_SM_BYTES = 233_472  # of Hopper and Blackwell: what CTAs that share an SM divide
 SMEM_RESERVED_BYTES = 1024  # of it, for each CTA
 MAX_REGISTERS = 255

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
-from advisor.kinds.row_reduce.work import STREAM_SLOTS, RowWork
+from advisor.kinds.row_reduce.work import REGISTERS_PER_SM, STREAM_SLOTS, RowWork
 from advisor.kinds.workload import DRAM_SHARPNESS, Axes, Occupancy, Timing
 from advisor.machine.features import Feature, supports
 from advisor.machine.occupancy import clusters_that_fit, ctas_per_sm, free_clusters
@@ -55,6 +55,8 @@ REGISTERS = {
 AFFINE_REGISTERS = {"layernorm": (64, 80), "rmsnorm": (48, 64)}  # with weight or bias
 WIDE_REGISTERS = 64  # results of 24 bits
 HELD_POWERS = {False: {128: 8, 80: 2}, True: {128: 4, 80: 4}}  # vectors, by registers; with over 8 vectors a thread
+EXACT_REGISTERS = 24  # more of them, where results keep 24 bits
+CLAIM_REGISTERS = 24  # more of them, where rows are claimed
 WORKING_REGISTERS = {False: 52, True: 72}  # of a persistent CTA, beside the weights that it holds; with over 8 vectors
 
 # Issue slots of a lane for an element that is read and written.
@@ -167,7 +169,7 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
         if not least <= vectors <= MAX_VECTORS["static"] or _wasted(threads, vectors, run):
             continue
         work = RowWork(threads, vectors, _batch(vectors, most), share)
-        found += [each for kept in _ahead(p, family, cluster, work) for each in _persistent(kept)]
+        found += [each for kept in _ahead(p, family, cluster, work) for each in _persistent(p, kept)]
     return found
 
 
@@ -181,7 +183,7 @@ def _one_row(
 ) -> Candidate:
     """A CTA or a cluster to each row, or to a few side by side: as many CTAs on an SM as registers allow."""
     registers = registers_of(p, vectors)
-    share = max(1, kernels.REGISTERS_PER_SM // (threads * registers))
+    share = max(1, REGISTERS_PER_SM // (threads * registers))
     held = 0
     if weights_of(p) == 1 and p.op == "rmsnorm":  # asked for before the row is there, they are no wait behind it
         held = min(vectors, (registers - (32 if vectors <= 4 else 48)) // 4)
@@ -194,7 +196,7 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
     there is room: exponentials and weights in registers, further weights in shared memory beside two vectors of the
     next row or more. None where the inner loops would spill."""
     threads, vectors = work.row_threads, work.vectors
-    cap = kernels.REGISTERS_PER_SM // (threads * work.ctas_per_sm) // 8 * 8
+    cap = REGISTERS_PER_SM // (threads * work.ctas_per_sm) // 8 * 8
     fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
     per_sm = kernels.SMEM_PER_SM_BYTES // work.ctas_per_sm - kernels.SMEM_RESERVED_BYTES
     room = (min(per_sm, kernels.SMEM_BYTES[family]) - fixed) // (threads * kernels.VECTOR_BYTES)
@@ -204,7 +206,8 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
     held = slots = 0
     if weights:
         slots = min(weights, max(0, room - vectors - 2 if threads <= 256 else room - 2 * vectors))
-        held = min(weights - slots, max(0, (cap - WORKING_REGISTERS[vectors > 8]) // 4))
+        working = WORKING_REGISTERS[vectors > 8] + (EXACT_REGISTERS if exact else 0)
+        held = min(weights - slots, max(0, (cap - working) // 4))
         slots += min(weights - slots - held, max(0, room - vectors - slots - max(2, vectors // 2)))
         tight = cap <= WIDE_REGISTERS and weights_of(p) == 2 and (vectors > 4 or work.ctas_per_sm > 1)
         if tight or (vectors > 8 and threads < 512):
@@ -221,16 +224,20 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
 def _streamed(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
     found = []
     for threads in (256, 512) if family != "portable" else (256,):
-        held = max(1, kernels.REGISTERS_PER_SM // (threads * WIDE_REGISTERS))
+        held = max(1, REGISTERS_PER_SM // (threads * WIDE_REGISTERS))
         work = RowWork(threads, 0, 2 if p.elementwise or registers_of(p, 0) == WIDE_REGISTERS else 4, held)
         schedule: Schedule = "one_tile" if family == "portable" else "static"
-        found += _persistent(_candidate(p, family, cluster, schedule, threads, STREAM_SLOTS, work))
+        found += _persistent(p, _candidate(p, family, cluster, schedule, threads, STREAM_SLOTS, work))
     return found
 
 
-def _persistent(c: Candidate) -> list[Candidate]:
-    """The candidate, and one that claims its rows where the family has Cluster Launch Control."""
-    return [c, c.with_schedule("clc")] if c.family == "sm100" else [c]
+def _persistent(p: RowReduceProblem, c: Candidate) -> list[Candidate]:
+    """The candidate, and one that claims its rows where the family can: with fewer weights in registers."""
+    if c.family != "sm100":
+        return [c]
+    w = kernels.work_of(c)
+    held = max(0, w.held - CLAIM_REGISTERS // 4) if weights_of(p) else w.held
+    return [c, replace(c.with_schedule("clc"), work=replace(w, held=held))]
 
 
 # ---- cost ----------------------------------------------------------------------------------------------------------

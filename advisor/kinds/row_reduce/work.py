@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from advisor.records.candidate import Candidate, Work
+from advisor.records.candidate import Candidate, Schedule, Work
 from advisor.records.work import WorkRecord
 
+REGISTERS_PER_SM = 65_536
+LOOP_REGISTERS = {"static": 64, "clc": 96}  # of a thread, that a loop over rows takes without spilling
 STREAM_SLOTS = 8  # vectors of a thread in flight where a row is streamed
 
 
@@ -40,12 +42,20 @@ class RowWork(Work):
         work = RowWork(row_threads=c.threads, vectors=0, batch=min(self.batch, 2), ctas_per_sm=held)
         return replace(c, cluster=(x, y, z), work=work, stages=STREAM_SLOTS, tile=(1, *c.tile[1:]))
 
+    def on_schedule(self, c: Candidate, schedule: Schedule) -> Candidate:
+        """A loop over rows takes more registers than one row, and a claim more again: fewer CTAs share an SM."""
+        work = self
+        if schedule != c.schedule and schedule in LOOP_REGISTERS:
+            share = REGISTERS_PER_SM // (c.threads * LOOP_REGISTERS[schedule])
+            work = replace(self, ctas_per_sm=max(1, min(self.ctas_per_sm, share)))
+        return replace(c, schedule=schedule, work=work)
+
     def cluster_tile(self, c: Candidate) -> tuple[int, int]:
         """(rows, columns) of one cluster: all of its CTAs share a row."""
         return c.tile[0], c.tile[1] * c.cluster_size
 
     def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
-        return (c.family, c.tile, self, c.cluster, c.stages)
+        return (c.family, c.tile, self.row_threads, self.vectors, self.batch, self.held, c.cluster)
 
 
 class RowWorkRecord(WorkRecord):

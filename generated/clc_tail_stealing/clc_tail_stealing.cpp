@@ -33,8 +33,8 @@ struct Values {
   Number sm_budget;
 };
 
-constexpr int kKernels = 7;
-constexpr int kRungs = 7;
+constexpr int kKernels = 6;
+constexpr int kRungs = 6;
 constexpr int kSpans = 1;
 
 const Image kImages_sm100_clc_2x1x1[] = {
@@ -51,9 +51,6 @@ const Image kImages_sm100_one_tile[] = {
     {"sm100_one_tile.sm_103a.cubin", 10, 3, true},
     {"sm100_one_tile.sm_100a.cubin", 10, 0, true},
     {"sm100_one_tile.sm_100f.cubin", 10, 0, false},
-};
-const Image kImages_sm90_ticket[] = {
-    {"sm90_ticket.sm_90a.cubin", 9, 0, true},
 };
 const Image kImages_sm90_static[] = {
     {"sm90_static.sm_90a.cubin", 9, 0, true},
@@ -75,12 +72,10 @@ const KernelInfo kKernelInfo[kKernels] = {
      {256, 1, 1}, {2, 1, 1}, 204936, false, true, false, {0, 0, 0}},
     {"sm100_one_tile", "gemm_sm100", kImages_sm100_one_tile, 3,
      {256, 1, 1}, {1, 1, 1}, 196696, false, true, false, {0, 0, 0}},
-    {"sm90_ticket", "gemm_sm90", kImages_sm90_ticket, 1,
-     {384, 1, 1}, {1, 1, 1}, 217208, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
-     {384, 1, 1}, {1, 1, 1}, 217184, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 198752, false, true, false, {0, 0, 0}},
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {384, 1, 1}, {1, 1, 1}, 217168, false, true, false, {0, 0, 0}},
+     {384, 1, 1}, {1, 1, 1}, 198736, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {256, 1, 1}, {1, 1, 1}, 98304, false, true, false, {0, 0, 0}},
 };
@@ -89,7 +84,6 @@ const char* const kSchedules[kKernels] = {
     "clc",
     "static",
     "one tile",
-    "ticket",
     "static",
     "one tile",
     "one tile",
@@ -403,8 +397,8 @@ Status launch_sm100_one_tile(const Call& call, void*, const Span*, CUstream stre
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 384 threads, no clusters, ticket
-Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+// 384 threads, no clusters, static
+Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[3];
   const LoadedKernel& kernel = call.launcher.kernels[3];
   const Buffers& buffers = call.buffers;
@@ -424,7 +418,7 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
       min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          128) * ceil_div(n, 176) * batch),
+          128) * ceil_div(n, 144) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
@@ -443,7 +437,7 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 176, 1},
+      {64, 144, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -454,92 +448,7 @@ Status launch_sm90_ticket(const Call& call, void* workspace, const Span* spans, 
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {88, 64, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_NONE,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const void* d_ = at(buffers.D, 0);
-  std::int64_t ldd_ = narrow<std::int64_t>(ldd);
-  std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
-  std::uint32_t m_ = narrow<std::uint32_t>(m);
-  std::uint32_t n_ = narrow<std::uint32_t>(n);
-  std::uint32_t k_ = narrow<std::uint32_t>(k);
-  std::uint32_t batch_ = narrow<std::uint32_t>(batch);
-  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
-  if (is_empty(grid)) return Status::ok;
-  RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
-  RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
-  alignas(64) CUtensorMap map_a_map;
-  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
-  alignas(64) CUtensorMap map_b_map;
-  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
-  alignas(64) CUtensorMap map_d_map;
-  RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
-  float alpha_ = call.arguments.alpha;
-  void* tickets_ = at(workspace, spans[0]);
-  void* parameters[] = {
-      &map_a_map, &map_b_map, &map_d_map, &d_, &ldd_, &batch_stride_d_, &alpha_, &tickets_, &m_, &n_, &k_,
-      &batch_,
-  };
-  return launch(info, kernel, grid, parameters, stream);
-}
-
-// 384 threads, no clusters, static
-Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[4];
-  const LoadedKernel& kernel = call.launcher.kernels[4];
-  const Buffers& buffers = call.buffers;
-  const Arithmetic arithmetic;
-  const Number m = call.values.m;
-  const Number n = call.values.n;
-  const Number k = call.values.k;
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const Number num_sms = call.values.num_sms;
-  const Number sm_budget = call.values.sm_budget;
-  const Number max_active_clusters = number(kernel.max_active_clusters);
-  const Number grid[3] = {
-      min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          128) * ceil_div(n, 176) * batch),
-      1,
-      1};
-  const TensorMapShape map_a_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(k, 1), max(m, 1), max(batch, 1)},
-      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
-      {64, 128, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const TensorMapShape map_b_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(k, 1), max(n, 1), max(batch, 1)},
-      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 176, 1},
-      {1, 1, 1},
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
-  const TensorMapShape map_d_shape = {
-      CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      3,
-      {max(n, 1), max(m, 1), max(batch, 1)},
-      {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {88, 64, 1},
+      {48, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -573,8 +482,8 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
 
 // 384 threads, no clusters, one tile
 Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[5];
-  const LoadedKernel& kernel = call.launcher.kernels[5];
+  const KernelInfo& info = kKernelInfo[4];
+  const LoadedKernel& kernel = call.launcher.kernels[4];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -587,7 +496,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 176) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(m, 128) * ceil_div(n, 144) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
@@ -604,7 +513,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(k, 1), max(n, 1), max(batch, 1)},
       {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 176, 1},
+      {64, 144, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -615,7 +524,7 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {88, 64, 1},
+      {48, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -649,8 +558,8 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
 
 // 256 threads, no clusters, one tile
 Status launch_portable_one_tile(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[6];
-  const LoadedKernel& kernel = call.launcher.kernels[6];
+  const KernelInfo& info = kKernelInfo[5];
+  const LoadedKernel& kernel = call.launcher.kernels[5];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number m = call.values.m;
@@ -817,49 +726,6 @@ bool runs_sm100_one_tile(const Call& call) {
 
 const int kKernelsOf_sm100_one_tile[] = {2};
 
-// The workspace of sm90_ticket; returns its size.
-std::uint64_t layout_sm90_ticket(const Call& call, Span* spans) {
-  std::uint64_t end = 0;
-  spans[0] = place(&end, 256, 4, Init::zeros);  // tickets
-  (void)call;
-  return end;
-}
-
-Status run_sm90_ticket(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_ticket(call, workspace, spans, stream);
-}
-
-bool runs_sm90_ticket(const Call& call) {
-  const Number batch = call.values.batch;
-  const Number lda = call.values.lda;
-  const Number batch_stride_a = call.values.batch_stride_a;
-  const Number ldb = call.values.ldb;
-  const Number batch_stride_b = call.values.batch_stride_b;
-  const Number ldd = call.values.ldd;
-  const Number batch_stride_d = call.values.batch_stride_d;
-  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
-  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
-  const auto aligned = [&](const char* buffer, Number bytes) {
-    if (std::strcmp(buffer, "A") == 0) return aligned_to(call.buffers.A, bytes.value);
-    if (std::strcmp(buffer, "B") == 0) return aligned_to(call.buffers.B, bytes.value);
-    if (std::strcmp(buffer, "D") == 0) return aligned_to(call.buffers.D, bytes.value);
-    return false;
-  };
-  return loadable("sm90_ticket") &&
-         max_active_clusters("sm90_ticket") > 0 &&
-         aligned("A", 16) &&
-         lda * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_a * 2 % 16 == 0) &&
-         aligned("B", 16) &&
-         ldb * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_b * 2 % 16 == 0) &&
-         aligned("D", 16) &&
-         ldd * 2 % 16 == 0 &&
-         (batch <= 1 || batch_stride_d * 2 % 16 == 0);
-}
-
-const int kKernelsOf_sm90_ticket[] = {3};
-
 std::uint64_t layout_sm90_static(const Call&, Span*) { return 0; }
 
 Status run_sm90_static(const Call& call, void* workspace, const Span* spans, CUstream stream) {
@@ -895,7 +761,7 @@ bool runs_sm90_static(const Call& call) {
          (batch <= 1 || batch_stride_d * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_static[] = {4};
+const int kKernelsOf_sm90_static[] = {3};
 
 std::uint64_t layout_sm90_one_tile(const Call&, Span*) { return 0; }
 
@@ -935,7 +801,7 @@ bool runs_sm90_one_tile(const Call& call) {
          (batch <= 1 || batch_stride_d * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_one_tile[] = {5};
+const int kKernelsOf_sm90_one_tile[] = {4};
 
 std::uint64_t layout_portable_one_tile(const Call&, Span*) { return 0; }
 
@@ -945,7 +811,7 @@ Status run_portable_one_tile(const Call& call, void* workspace, const Span* span
 
 bool runs_portable_one_tile(const Call&) { return true; }
 
-const int kKernelsOf_portable_one_tile[] = {6};
+const int kKernelsOf_portable_one_tile[] = {5};
 
 struct Rung {
   const char* name;
@@ -965,8 +831,6 @@ const Rung kLadder[kRungs] = {
      run_sm100_static_2x1x1},
     {"sm100_one_tile", kKernelsOf_sm100_one_tile, 1, false, runs_sm100_one_tile, layout_sm100_one_tile,
      run_sm100_one_tile},
-    {"sm90_ticket", kKernelsOf_sm90_ticket, 1, false, runs_sm90_ticket, layout_sm90_ticket,
-     run_sm90_ticket},
     {"sm90_static", kKernelsOf_sm90_static, 1, false, runs_sm90_static, layout_sm90_static,
      run_sm90_static},
     {"sm90_one_tile", kKernelsOf_sm90_one_tile, 1, false, runs_sm90_one_tile, layout_sm90_one_tile,

@@ -1,5 +1,5 @@
 // D = activation(alpha A B + beta C + bias) on Hopper: TMA fills a ring of shared memory stages, wgmma empties it.
-// One warpgroup produces, 2 consume; each CTA computes tiles of 128 x 176, 64 of K a stage.
+// One warpgroup produces, 2 consume; each CTA computes tiles of 128 x 144, 64 of K a stage.
 //
 // M and N are those of the multiplication: the caller's own.
 // The launch defines the macros:
@@ -35,7 +35,7 @@ using B = bf16;
 using C = bf16;
 using D = bf16;
 inline constexpr u32 kTileM = 128;
-inline constexpr u32 kTileN = 176;
+inline constexpr u32 kTileN = 144;
 inline constexpr u32 kTileK = 64;
 inline constexpr u32 kConsumers = 2;  // warpgroups
 inline constexpr u32 kThreads = 384;

@@ -52,9 +52,9 @@ const Image kImages_portable_one_tile[] = {
 
 const KernelInfo kKernelInfo[kKernels] = {
     {"sm90_one_tile", "gemm_sm90", kImages_sm90_one_tile, 1,
-     {256, 1, 1}, {1, 1, 1}, 149760, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 168192, false, true, false, {0, 0, 0}},
     {"sm90_static", "gemm_sm90", kImages_sm90_static, 1,
-     {256, 1, 1}, {1, 1, 1}, 149760, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 168192, false, true, false, {0, 0, 0}},
     {"portable_one_tile", "gemm_portable", kImages_portable_one_tile, 4,
      {128, 1, 1}, {1, 1, 1}, 32768, false, true, false, {0, 0, 0}},
 };
@@ -154,12 +154,12 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const Number batch_stride_b = call.values.batch_stride_b;
   const Number ldd = call.values.ldd;
   const Number batch_stride_d = call.values.batch_stride_d;
-  const Number grid[3] = {ceil_div(m, 64) * ceil_div(n, 8) * batch * 1, 1, 1};
+  const Number grid[3] = {ceil_div(n, 64) * ceil_div(m, 16) * batch * 1, 1, 1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
-      {max(k, 1), max(m, 1), max(batch, 1)},
-      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
       {64, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -169,9 +169,9 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
   const TensorMapShape map_b_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
-      {max(k, 1), max(n, 1), max(batch, 1)},
-      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 8, 1},
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 16, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -182,29 +182,29 @@ Status launch_sm90_one_tile(const Call& call, void*, const Span*, CUstream strea
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {8, 64, 1},
+      {64, 16, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
   std::int64_t ldd_ = narrow<std::int64_t>(ldd);
   std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
-  std::uint32_t m_ = narrow<std::uint32_t>(m);
-  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t m_ = narrow<std::uint32_t>(n);
+  std::uint32_t n_ = narrow<std::uint32_t>(m);
   std::uint32_t k_ = narrow<std::uint32_t>(k);
   std::uint32_t batch_ = narrow<std::uint32_t>(batch);
   if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
   if (is_empty(grid)) return Status::ok;
   RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
   RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
   RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
   alignas(64) CUtensorMap map_a_map;
-  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  RETURN_IF_FAILED(encode(&map_a_map, "B", buffers.B, map_a_shape));
   alignas(64) CUtensorMap map_b_map;
-  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  RETURN_IF_FAILED(encode(&map_b_map, "A", buffers.A, map_b_shape));
   alignas(64) CUtensorMap map_d_map;
   RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
   float alpha_ = call.arguments.alpha;
@@ -234,15 +234,15 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
   const Number sm_budget = call.values.sm_budget;
   const Number max_active_clusters = number(kernel.max_active_clusters);
   const Number grid[3] = {
-      min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(m,
-          64) * ceil_div(n, 8) * batch),
+      min(min(max_active_clusters, max(sm_budget / 1, 1) + sm_budget / num_sms * max_active_clusters), ceil_div(n,
+          64) * ceil_div(m, 16) * batch),
       1,
       1};
   const TensorMapShape map_a_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
-      {max(k, 1), max(m, 1), max(batch, 1)},
-      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {max(k, 1), max(n, 1), max(batch, 1)},
+      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
       {64, 64, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -252,9 +252,9 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
   const TensorMapShape map_b_shape = {
       CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       3,
-      {max(k, 1), max(n, 1), max(batch, 1)},
-      {ldb * 2, min(align_up(batch_stride_b * 2, 16), 1099511627760ull)},
-      {64, 8, 1},
+      {max(k, 1), max(m, 1), max(batch, 1)},
+      {lda * 2, min(align_up(batch_stride_a * 2, 16), 1099511627760ull)},
+      {64, 16, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
@@ -265,29 +265,29 @@ Status launch_sm90_static(const Call& call, void*, const Span*, CUstream stream)
       3,
       {max(n, 1), max(m, 1), max(batch, 1)},
       {ldd * 2, min(align_up(batch_stride_d * 2, 16), 1099511627760ull)},
-      {8, 64, 1},
+      {64, 16, 1},
       {1, 1, 1},
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_NONE,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE};
   const void* d_ = at(buffers.D, 0);
   std::int64_t ldd_ = narrow<std::int64_t>(ldd);
   std::int64_t batch_stride_d_ = narrow<std::int64_t>(batch_stride_d);
-  std::uint32_t m_ = narrow<std::uint32_t>(m);
-  std::uint32_t n_ = narrow<std::uint32_t>(n);
+  std::uint32_t m_ = narrow<std::uint32_t>(n);
+  std::uint32_t n_ = narrow<std::uint32_t>(m);
   std::uint32_t k_ = narrow<std::uint32_t>(k);
   std::uint32_t batch_ = narrow<std::uint32_t>(batch);
   if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
   if (is_empty(grid)) return Status::ok;
   RETURN_IF_FAILED(check_grid(info, grid));
-  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
   RETURN_IF_FAILED(check_pointer(buffers.B, "B", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.A, "A", 2));
   RETURN_IF_FAILED(check_pointer(buffers.D, "D", 2));
   alignas(64) CUtensorMap map_a_map;
-  RETURN_IF_FAILED(encode(&map_a_map, "A", buffers.A, map_a_shape));
+  RETURN_IF_FAILED(encode(&map_a_map, "B", buffers.B, map_a_shape));
   alignas(64) CUtensorMap map_b_map;
-  RETURN_IF_FAILED(encode(&map_b_map, "B", buffers.B, map_b_shape));
+  RETURN_IF_FAILED(encode(&map_b_map, "A", buffers.A, map_b_shape));
   alignas(64) CUtensorMap map_d_map;
   RETURN_IF_FAILED(encode(&map_d_map, "D", buffers.D, map_d_shape));
   float alpha_ = call.arguments.alpha;

@@ -1,7 +1,7 @@
 // D = activation(alpha A B + beta C + bias) on Hopper: TMA fills a ring of shared memory stages, wgmma empties it.
-// One warpgroup produces, 1 consumes; each CTA computes tiles of 64 x 8, 64 of K a stage.
+// One warpgroup produces, 1 consumes; each CTA computes tiles of 64 x 16, 64 of K a stage.
 //
-// M and N are those of the multiplication: the caller's own.
+// M and N are those of the multiplication: the caller's n and m, because the operands are swapped.
 // The launch defines the macros:
 //   ADVISOR_SCHEDULE                 ADVISOR_ONE_TILE, ADVISOR_STATIC or ADVISOR_TICKET
 //   ADVISOR_CLUSTER_X, _Y, _Z        CTAs of a cluster along M, along N, along slices of K
@@ -35,16 +35,16 @@ using B = bf16;
 using C = bf16;
 using D = bf16;
 inline constexpr u32 kTileM = 64;
-inline constexpr u32 kTileN = 8;
+inline constexpr u32 kTileN = 16;
 inline constexpr u32 kTileK = 64;
 inline constexpr u32 kConsumers = 1;  // warpgroups
 inline constexpr u32 kThreads = 256;
 inline constexpr u32 kProducerRegisters = 40;
 inline constexpr u32 kConsumerRegisters = 216;
-inline constexpr bool kDNMajor = true;
+inline constexpr bool kDNMajor = false;
 inline constexpr u32 kSplitK = ADVISOR_SPLIT_K;
 
-using Result = Finish<C, D, false, true, Bias::none, Activation::none>;
+using Result = Finish<C, D, false, false, Bias::none, Activation::none>;
 
 #if defined(ADVISOR_REDUCE)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,9 @@ USUAL_RASTER = Raster("along_n", 8)  # measured best or equal on an H200; anothe
 CLEAR_GAIN = 0.95
 HARMLESS = 0.5  # of the time in which the launch could have read the bytes: the norm then adds 1.5 %
 SWAP_MAX_M = 256  # the widest N of an MMA: one tile then has all of m, without a row to spare
-OUTSIDE_ROW_CYCLES = 4.5  # of the copies' time, for a row of a box outside the matrix: M 8 to 64 on an H200
-ADDITION_SHARE = 1.08  # of the additions that one set of sums leaves between the products: fp8 precise, fitted
+ADDITION_SHARE = 0.88  # of the additions that one set of sums leaves between the products: fp8 precise, fitted
+SECTOR_BYTES = 32  # of a line of the L2; what is written in part costs more
+STORE_UNIT_BYTES = 16  # of the contiguous extent of D: what ends within one is stored from registers
 LINE_BYTES = 128  # of the L2; rows that begin between two lines ask for both
 L2_USABLE = 0.6  # of the L2: the rest holds what streams through and D on its way out
 BOUNDS = ("tensor", "smem", "l2", "sm_fill", "latency")
@@ -40,6 +42,7 @@ LANES = 128  # of one SM: elements that one instruction of the epilogue treats i
 ISSUE_SLOTS = {"none": 0.0, "relu": 2.0, "silu": 20.0, "gelu": 19.0}  # instructions a value; SASS of the kernels
 C_SLOTS, BIAS_SLOTS = 13.5, 2.0  # the same for an operand of the epilogue: addresses, conversion, the sum
 BATCH = 16  # values a thread loads of C or a bias before it uses the first
+_KEPT = 4  # tables that a plan goes back to: its families', and one narrowed by an override
 CHUNK_ROWS = 64  # that a warpgroup of sm90 stores together
 
 
@@ -57,18 +60,33 @@ class Tuning:
     lockstep: float  # extra L2 cycles of a byte of the first wave: who shares a line asks while it is on its way
     cold: float  # extra L2 cycles of a byte's first read: written into the L2 of each die before it is read
     straddle: float  # of loading a row of 128 bytes that begins between two lines of the L2, whoever receives it
+    burst: float  # extra L2 cycles of a tile of one K step, over the number of steps: SMs ask for all of them at once
+    hot: float  # cycles for a load more at one slice of the L2 than at the others, as lines fall at random
+    outside: float  # cycles of the copies' time for a row of a box outside the matrix, beside what bounds the SM
+    outside_l2: float  # the same, beside what bounds the L2: M 8 to 64 on an H200
+    edge: float  # of that at a ragged edge: a box at it reads so many rows fewer than those that decide without it
     latency: float  # from a load's issue to its barrier, out of the L2
     miss: float  # what DRAM adds to that at a byte's first read
+    first_wave: float  # share of a first wave's re-read bytes that come as late: CTAs that share them ask together
+    held: float  # K steps that a slot is in use for beyond the load: multiplied from, and one more in flight
     coupling: float  # what multicast adds to it: a slot is free when every receiver has freed it
     multicast: float  # what multicast adds to each K step: more and smaller copies, remote arrivals
     dram: float  # share of a copy's bandwidth that reads reach in boxes of 128-byte lines, a leading dimension apart
+    apart: float  # DRAM time of a byte read again by a CTA that is no neighbour, over that of its first read
+    dram_writes: float  # share of a copy's bandwidth at which D leaves
+    split_bytes: float  # of DRAM traffic for a row of a box of D that begins or ends within a sector
     start: float  # once a launch: instructions, tensor maps and translations come from memory, the last D reaches it
+    reset: float  # once a launch: the counter of tickets is cleared before it
     setup: float  # from a cluster's start to its first load
     second_warpgroup: float  # what a CTA with two consumer warpgroups adds to that
     reduction: float  # once a launch of the kernel that adds up slices, beyond the launch itself
     opening: float  # what a CTA's first loads and last stores take beyond later ones: nothing else is in flight
     barriers: float  # cluster barriers of a launch: before the first remote access and before the exit
+    exchange_barriers: float  # rings idle, partial sums there, partial sums read
+    exchange_growth: float  # exponent of the exchange's time in slices of a cluster: more senders to each receiver
     store_bytes_per_clk: float  # accumulator to D through shared memory and TMA, one SM
+    split_sector: float  # cycles of such a row while every SM stores
+    ragged: float  # cycles of a value that a warpgroup stores from registers at the ragged edge of D
     store_latency: float
     hides: float  # share of that store that runs under the worker's next main loop
     value_slots: float  # instructions of the epilogue a value, before C, bias and activation
@@ -85,25 +103,31 @@ class Tuning:
 TUNING: dict[Family, Tuning] = {
     "sm100": Tuning(
         issue=1.0, bubble=0.0, sharpness=8, smem=1.0, fill_weight=0.55, fill_bytes_per_clk=160.0, merged=0.5,
-        lockstep=0.5, cold=0.5, straddle=0.0, latency=1100.0, miss=900.0, coupling=300.0, multicast=60.0, dram=0.75,
-        start=5200.0, setup=300.0, second_warpgroup=0.0, reduction=2600.0, opening=0.0, barriers=2.0,
-        store_bytes_per_clk=75.0, store_latency=125.0, hides=1.0, value_slots=0.0, drain=0.0, chunk_latency=0.0,
+        lockstep=0.5, cold=0.5, straddle=0.0, burst=0.0, hot=0.0, outside=4.5, outside_l2=0.0, edge=1.0, latency=1100.0,
+        miss=900.0, first_wave=0.0, held=0.0, coupling=300.0, multicast=60.0, dram=0.75, apart=0.0, dram_writes=1.0,
+        split_bytes=0.0, start=5200.0, reset=0.0, setup=300.0, second_warpgroup=0.0, reduction=2600.0, opening=0.0,
+        barriers=2.0, exchange_barriers=3.0, exchange_growth=0.0, store_bytes_per_clk=75.0, split_sector=0.0,
+        ragged=0.0, store_latency=125.0, hides=1.0, value_slots=0.0, drain=0.0, chunk_latency=0.0,
         batch_latency=0.0, direct_values_per_clk=4.0, partial_values_per_clk=4.0, gemm_clock=1.0, transfer_power=0.12,
         tf32_power=1.0,
     ),
     "sm90": Tuning(
-        issue=1.0, bubble=142.0, sharpness=8, smem=1.2, fill_weight=0.459, fill_bytes_per_clk=384.0, merged=0.652,
-        lockstep=0.0, cold=0.252, straddle=2.2, latency=439.0, miss=968.0, coupling=64.0, multicast=0.05, dram=0.949,
-        start=1198.0, setup=131.0, second_warpgroup=367.0, reduction=2532.0, opening=1523.0, barriers=7.0,
-        store_bytes_per_clk=82.0, store_latency=90.0, hides=1.0, value_slots=6.5, drain=282.0, chunk_latency=599.0,
-        batch_latency=537.0, direct_values_per_clk=5.0, partial_values_per_clk=133.0, gemm_clock=0.879,
-        transfer_power=0.016, tf32_power=0.68,
+        issue=1.0, bubble=104.0, sharpness=8, smem=0.8, fill_weight=0.684, fill_bytes_per_clk=10000.0, merged=0.574,
+        lockstep=0.0, cold=0.0525, straddle=1.16, burst=0.401, hot=0.144, outside=0.0, outside_l2=6.98, edge=0.235,
+        latency=1177.0, miss=503.0, first_wave=0.366, held=2.74, coupling=144.0, multicast=0.05, dram=1.01,
+        apart=0.535, dram_writes=0.783, split_bytes=95.5, start=1351.0, reset=5776.0, setup=50.4,
+        second_warpgroup=1.71, reduction=2085.0, opening=1089.0, barriers=4.7, exchange_barriers=5.94,
+        exchange_growth=0.821, store_bytes_per_clk=52.6, split_sector=1.89, ragged=0.351, store_latency=70.5,
+        hides=1.0, value_slots=7.03, drain=488.0, chunk_latency=99.2, batch_latency=700.0, direct_values_per_clk=5.0,
+        partial_values_per_clk=3.34, gemm_clock=0.96, transfer_power=0.0012, tf32_power=0.68,
     ),
     "portable": Tuning(
         issue=0.68, bubble=0.0, sharpness=3, smem=1.0, fill_weight=1.0, fill_bytes_per_clk=40.0, merged=0.5,
-        lockstep=0.0, cold=0.3, straddle=0.0, latency=1100.0, miss=900.0, coupling=0.0, multicast=0.0, dram=0.75,
-        start=5200.0, setup=200.0, second_warpgroup=0.0, reduction=2600.0, opening=0.0, barriers=0.0,
-        store_bytes_per_clk=24.0, store_latency=500.0, hides=0.0, value_slots=6.0, drain=0.0, chunk_latency=0.0,
+        lockstep=0.0, cold=0.3, straddle=0.0, burst=0.0, hot=0.0, outside=0.0, outside_l2=0.0, edge=1.0, latency=1100.0,
+        miss=900.0, first_wave=0.0, held=0.0, coupling=0.0, multicast=0.0, dram=0.75, apart=0.0, dram_writes=1.0,
+        split_bytes=0.0, start=5200.0, reset=0.0, setup=200.0, second_warpgroup=0.0, reduction=2600.0, opening=0.0,
+        barriers=0.0, exchange_barriers=0.0, exchange_growth=0.0, store_bytes_per_clk=24.0, split_sector=0.0,
+        ragged=0.0, store_latency=500.0, hides=0.0, value_slots=6.0, drain=0.0, chunk_latency=0.0,
         batch_latency=600.0, direct_values_per_clk=4.0, partial_values_per_clk=4.0, gemm_clock=0.875,
         transfer_power=0.12, tf32_power=0.8,
     ),
@@ -112,7 +136,6 @@ EPILOGUE_POWER = 1.4  # of an SM in an epilogue, over one that multiplies
 POWER_EXPONENT = 0.5  # clock under a power cap ~ activity^-0.5: power ~ activity x clock^2
 _EXPECTED_MAX = np.interp(np.arange(17), (1, 2, 4, 8, 16), (0.0, 0.564, 1.029, 1.424, 1.766))
 # of n standard normal costs: what the slowest of n CTAs is above the mean, in standard deviations
-EXCHANGE_BARRIERS = 3  # rings idle, partial sums there, partial sums read
 PAIR_BARRIERS = 3.5  # of a CTA pair: its start together, around the TMEM allocation, before its release, the exit
 
 
@@ -218,15 +241,19 @@ def evaluate(
 
     shape = (extent_m / tiles_m, extent_n / tiles_n)
     all_tiles = tiles_m * tiles_n * p.batch
-    outside = _outside(t, (extent_m, extent_n), (tiles_m, tiles_n), clusters / np.maximum(1, available))
+    waves = clusters / np.maximum(1, available)
+    outside = _outside(t, tune, (extent_m, extent_n), (tiles_m, tiles_n), waves)
     first_wave = np.minimum(1.0, np.maximum(1, available) / clusters)
     rounds = ceil_div(clusters, np.maximum(1, available))
     # Static clusters stay. One tile each: after the first wave, room for a small one is found before room for a large.
     whole = np.where(t.mixed & (t.schedule == ONE_TILE), t.whole / np.maximum(1, rounds), t.whole)
     shares = (first_wave, whole)
-    steps, l2_bytes, fresh = _step_bounds(p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles, shares)
+    together = _together(p, t, working, (tiles_m, tiles_n))
+    steps, l2_bytes, fresh = _step_bounds(
+        p, t, tune, shape, outside, working, per_sm, k_steps, all_tiles, shares, together
+    )
     sliced = scratch > 1
-    store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm)
+    store, arithmetic, waits = _epilogue(p, t, tune, shape, sliced, per_sm, working / profile.sms, waves)
     second = np.where(t.tile_m > 64, tune.second_warpgroup, 0.0)
     barriers = np.where(t.mma_ctas == 2, PAIR_BARRIERS, np.where(t.size > 1, tune.barriers, 0.0))
     prologue = tune.setup + second + tune.opening + tune.latency + tune.miss * fresh
@@ -235,7 +262,9 @@ def evaluate(
     busy = prologue + rounds * (k_steps * slowest + arithmetic + waits)
     cycles_per_byte = clk * 1e6 / profile.dram_bytes_per_s
     dram_bytes, out_bytes, group, along_m = _dram(p, t, resident, busy * tune.dram / cycles_per_byte)
-    dram = (dram_bytes / tune.dram + out_bytes) * cycles_per_byte
+    again = tune.apart * _read_apart(p, t, together, tiles_n) if tune.apart > 0.0 else 0.0
+    split = tune.split_bytes * _split_rows(p, t, sliced) if tune.split_bytes > 0.0 else 0.0
+    dram = (dram_bytes / tune.dram + out_bytes / tune.dram_writes + again + split) * cycles_per_byte
     start = profile.launch_us * clk + tune.start
     unthrottled = start + np.maximum(busy, dram)
     throttle = _throttle(p, t, tune, clusters * t.size, k_steps, arithmetic + waits, l2_bytes, unthrottled)
@@ -245,7 +274,8 @@ def evaluate(
     if p.assume.tile_cost_cv > 0.0:  # CTAs that share loads wait for the slowest of them
         main = main * (1.0 + p.assume.tile_cost_cv * _EXPECTED_MAX[np.minimum(t.unit_size // t.mma_ctas, 16)])
     epilogue = store + arithmetic * throttle + waits
-    overlap = np.where(persistent, _hidden(p, t, tune, main, store, epilogue), 0.0)
+    # A ticket is claimed when every warp has read the one before: nobody is ahead by more than the tile it finishes.
+    overlap = np.where(persistent & (t.schedule != TICKET), _hidden(p, t, tune, main, store, epilogue), 0.0)
     claim = np.where(
         t.schedule == CLC,
         profile.clc_round_trip_cycles,
@@ -255,7 +285,8 @@ def evaluate(
         t, clusters, planned, available, main, prologue, epilogue, overlap, claim, p.assume.tile_cost_cv
     )
     reduce = np.where(sliced, _reduction(p, profile, tune, scratch, clk), 0.0)
-    total = start + _norm(DRAM_SHARPNESS, makespan, dram) + reduce
+    clearing = np.where(t.schedule == TICKET, tune.reset, 0.0)
+    total = start + clearing + _norm(DRAM_SHARPNESS, makespan, dram) + reduce
     reason, reasons = _extent_reasons(p, t, resident, available, tiles_m, tiles_n, all_steps, planned)
     if restrict is not None:
         reason = np.where((reason == LEGAL) & ~restrict, len(reasons), reason)
@@ -310,7 +341,7 @@ def _to(value: Floats, power: int) -> Floats:
     return value if result is None else result
 
 
-def _outside(t: Table, extents: tuple[Ints, Ints], tiles: tuple[Ints, Ints], waves: Floats) -> Floats:
+def _outside(t: Table, tune: Tuning, extents: tuple[Ints, Ints], tiles: tuple[Ints, Ints], waves: Floats) -> Floats:
     """Rows of the boxes of one K step that lie outside the matrices, of the CTA that counts: with one wave the one at
     the ragged edge decides, with many the average does."""
     if t.family == "portable":
@@ -318,7 +349,8 @@ def _outside(t: Table, extents: tuple[Ints, Ints], tiles: tuple[Ints, Ints], wav
     total = np.zeros(t.rows)
     for extent, count, tile, boxes in zip(extents, tiles, (t.tile_m, t.tile_n), (t.unit_y, t.unit_x), strict=True):
         spare = count * tile - extent
-        total = total + spare / boxes * np.maximum(1.0 / count, 1.0 / np.maximum(1.0, waves))
+        share = np.maximum(1.0 / count, 1.0 / np.maximum(1.0, waves))
+        total = total + spare / boxes * share * np.where(count > 1, tune.edge, 1.0)
     return total
 
 
@@ -349,12 +381,14 @@ def _step_bounds(
     k_steps: Ints,
     tiles: Ints,
     shares: tuple[Floats, Floats],
+    together: tuple[Floats, Floats],
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Cycles of one K step of one CTA under each bound at the boost clock, the L2 bytes of the launch, and the share
     of them that is read for the first time.
 
     Bytes that a box reads outside the matrix are zeros made by the TMA unit: they fill shared memory and cost no L2.
     `shares`: of the launch that the first wave is; of the CTAs that preferred clusters hold where two sizes mix.
+    `together`: see `_together`.
     """
     profile, (rows, columns), (first_wave, whole) = t.profile, shape, shares
     k_bytes = t.tile_k * p.a.element_bytes
@@ -381,7 +415,7 @@ def _step_bounds(
     fresh = np.minimum(1.0, first / np.maximum(l2_bytes, 1.0))
     # Bytes that no other SM asks for come at the rate that was measured for such.
     intake = fresh / profile.l2_bytes_per_clk_per_sm + (1.0 - fresh) / tune.fill_bytes_per_clk
-    zeros = OUTSIDE_ROW_CYCLES * outside
+    zeros = tune.outside * outside
     fill = (a_use + b_use) * intake
     mma_a, mma_b = (np.where(t.swap, _straddling(y), _straddling(x)) for x, y in ((p.a, p.b), (p.b, p.a)))
     lines = (a_use / spread_a * mma_a + b_use / spread_b * mma_b) / LINE_BYTES
@@ -389,19 +423,51 @@ def _step_bounds(
     fill = (fill + tune.multicast * shared + zeros) * per_sm
     asked = issued + lines * LINE_BYTES * (tune.straddle > 0.0)
     asked = asked * (tune.merged + tune.cold * fresh + tune.lockstep * first_wave)
-    l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms)
-    # Little's law: a slot is free again one latency after its load was asked for.
-    flight = (tune.latency + tune.miss * fresh + tune.coupling * shared) / t.stages + zeros
+    l2 = asked * working / (profile.l2_bytes_per_clk_per_sm * profile.sms) * (1.0 + tune.burst / k_steps)
+    l2 = l2 + tune.outside_l2 * outside
+    if tune.hot > 0.0:  # lines fall on slices at random: the fullest one is some standard deviations above the mean
+        rows_asked = (rows * (1.0 + mma_a) / spread_a, columns * (1.0 + mma_b) / spread_b)
+        variance = working * (together[0] * rows_asked[0] + together[1] * rows_asked[1])
+        l2 = l2 + tune.hot * np.sqrt(variance / np.minimum(t.stages, k_steps))
+    # Little's law: a slot is free again one latency after its load was asked for, and when its bytes are used up.
+    late = fresh + tune.first_wave * first_wave * (1.0 - fresh)
+    flight = (tune.latency + tune.miss * late + tune.coupling * shared + tune.held * tensor) / t.stages + zeros
     return {"tensor": tensor, "smem": smem, "l2": l2, "sm_fill": fill, "latency": flight}, l2_bytes, fresh
+
+
+def _together(p: GemmProblem, t: Table, working: Ints, tiles: tuple[Ints, Ints]) -> tuple[Floats, Floats]:
+    """Loads of one row of A, and of B, that are under way at the same time, under the usual raster."""
+    if TUNING[t.family].hot == TUNING[t.family].apart == 0.0:
+        return np.ones(1), np.ones(1)  # nobody asks
+    tiles_m, tiles_n = tiles
+    spread_a, spread_b = _sharers(p, t, t.unit_x, t.unit_y)
+    places = np.maximum(1, working // np.where(t.cluster_z > 1, t.cluster_z, t.split))
+    alone = tiles_m * tiles_n <= places
+    band = np.minimum(tiles_n, USUAL_RASTER.group * t.unit_y)
+    of_a = np.where(alone, tiles_n, np.minimum(band, places)) / spread_a
+    of_b = np.where(alone, tiles_m, np.minimum(tiles_m, np.maximum(1, places // band))) / spread_b
+    return np.maximum(1.0, of_a), np.maximum(1.0, of_b)
+
+
+def _read_apart(p: GemmProblem, t: Table, together: tuple[Floats, Floats], tiles_n: Ints) -> Floats:
+    """Bytes of the operands that CTAs read at the same time which are no neighbours in the usual raster: up to once
+    each. Neighbours share rows of A, and rows of B where there is one tile along n."""
+    of_a, of_b = together
+    near_b = np.where(tiles_n <= t.unit_y, of_b, 1.0)
+    bytes_m, bytes_n = p.m * p.k * p.a.element_bytes, p.n * p.k * p.b.element_bytes
+    bytes_a, bytes_b = np.where(t.swap, bytes_n, bytes_m), np.where(t.swap, bytes_m, bytes_n)
+    far_a = np.minimum(of_a / np.minimum(of_a, USUAL_RASTER.group) - 1.0, 1.0)
+    far_b = np.minimum(of_b / near_b - 1.0, 1.0)
+    return np.asarray((bytes_a * far_a + bytes_b * far_b) * p.batch)
 
 
 def _sharers(p: GemmProblem, t: Table, across: Ints, along: Ints) -> tuple[Ints, Ints]:
     """CTAs that one load of A, and of B, reaches in clusters of `across` by `along`: `launches.sharers` of every row.
     (In a group of the wgmma family the loads of those that have a slice serve the others too, so each byte is loaded
     once for all of it.)"""
+    if t.family != "sm100":  # one CTA to an MMA
+        return along, across
     x, y = np.maximum(1, across // t.mma_ctas), along
-    if t.family != "sm100":
-        return y, x
     of_a, of_b = p.a.major == "k", p.b.major == "k"
     a_k_major, b_k_major = np.where(t.swap, of_b, of_a), np.where(t.swap, of_a, of_b)
     a_lines = np.where(a_k_major, t.tile_m, t.tile_k)
@@ -435,16 +501,27 @@ def _throttle(
 
 
 def _epilogue(
-    p: GemmProblem, t: Table, tune: Tuning, shape: tuple[Floats, Floats], sliced: Bools, per_sm: Floats
+    p: GemmProblem,
+    t: Table,
+    tune: Tuning,
+    shape: tuple[Floats, Floats],
+    sliced: Bools,
+    per_sm: Floats,
+    busy: Floats,
+    waves: Floats,
 ) -> tuple[Floats, Floats, Floats]:
-    """Cycles of one tile's epilogue: the store that TMA does, instructions at the SM's clock, everything else."""
+    """Cycles of one tile's epilogue: the store that TMA does, instructions at the SM's clock, everything else.
+    `busy`: of the SMs; `waves` of clusters."""
     useful = np.minimum(shape[0], t.tile_m) * np.minimum(shape[1], t.tile_n)
-    own = useful / t.cluster_z  # the slices of a cluster finish a share each
+    columns = _chunk_columns(t)
+    own = useful * _own_share(t)
     by_tma = ~sliced & stores_through_tma(p, t.family)
     pairs = np.where(sliced | (p.d.major == "n"), 1.0, 2.0)  # along m no two values of a thread are neighbours
-    columns = _chunk_columns(t)
     stored = own * p.d.element_bytes * _spread(p, t, columns)
-    store = tune.store_latency + np.where(by_tma, stored / tune.store_bytes_per_clk * per_sm, 0.0)
+    store = stored / tune.store_bytes_per_clk * per_sm
+    if tune.split_sector > 0.0:
+        store = store + own * p.d.element_bytes * _splits(p, t) * tune.split_sector * busy
+    store = tune.store_latency + np.where(by_tma, store, 0.0)
     rate = np.where(sliced, tune.partial_values_per_clk, tune.direct_values_per_clk)
     direct = np.where(by_tma, 0.0, own * pairs / rate * per_sm)
 
@@ -459,13 +536,16 @@ def _epilogue(
         sliced, 0.0, batches * reads * tune.batch_latency
     )
     waits = waits + tune.drain + direct
-    exchange = (
-        useful * 4 * (t.cluster_z - 1) / t.cluster_z / t.profile.dsmem_bytes_per_clk_per_sm
-        + EXCHANGE_BARRIERS * t.profile.cluster_barrier_cycles
-    )
+    if tune.ragged > 0.0:
+        waits = waits + tune.ragged * np.where(by_tma, _ragged(p, t, columns, waves), 0.0)
+    sent = useful * 4 * (t.cluster_z - 1) / t.cluster_z / t.profile.dsmem_bytes_per_clk_per_sm
+    growth = np.array([(slices / 2.0) ** tune.exchange_growth for slices in range(1, int(t.cluster_z.max()) + 1)])
+    exchange = sent * growth[t.cluster_z - 1]
+    exchange = exchange + tune.exchange_barriers * t.profile.cluster_barrier_cycles
     return store, arithmetic, waits + np.where(t.cluster_z > 1, exchange, 0.0)
 
 
+@lru_cache(maxsize=_KEPT)  # nothing of it depends on a problem's extents
 def _chunk_columns(t: Table) -> Floats:
     """Columns that one pass of a warpgroup's epilogue stores, with CHUNK_ROWS rows."""
     if t.family != "sm90":
@@ -486,6 +566,52 @@ def _spread(p: GemmProblem, t: Table, columns: Floats) -> Floats:
     row = np.where(n_major, columns, CHUNK_ROWS) * p.d.element_bytes
     step = np.gcd(row.astype(np.int64), math.gcd(p.d.ld * p.d.element_bytes, LINE_BYTES))
     return np.asarray((row + LINE_BYTES - step) / row)
+
+
+def _splits(p: GemmProblem, t: Table) -> Floats:
+    """Ends of a box's rows of D that lie within a sector of the L2, on average, over the bytes of a row."""
+    if t.family != "sm90":
+        return np.zeros(t.rows)
+    lines = math.gcd(p.d.ld * p.d.element_bytes, SECTOR_BYTES)
+    return _splits_of_rows(t, p.d.major == "n", p.d.element_bytes, lines)
+
+
+@lru_cache(maxsize=_KEPT)
+def _splits_of_rows(t: Table, n_major: bool, element_bytes: int, lines: int) -> Floats:
+    row = np.where(n_major != t.swap, _chunk_columns(t), CHUNK_ROWS) * element_bytes
+    step = np.gcd(row.astype(np.int64), lines)
+    return np.asarray(2.0 * (1.0 - step / SECTOR_BYTES) / row)
+
+
+def _split_rows(p: GemmProblem, t: Table, sliced: Bools) -> Floats:
+    """The same of the whole launch: ends of rows of boxes that TMA stores within a sector."""
+    if not stores_through_tma(p, t.family):
+        return np.zeros(t.rows)
+    ends = _splits(p, t) * float(p.m * p.n * p.batch * p.d.element_bytes)
+    return np.where(sliced, 0.0, ends)
+
+
+@lru_cache(maxsize=_KEPT)
+def _own_share(t: Table) -> Floats:
+    """Of a tile that one CTA finishes: the slices of a cluster take whole chunks in turn."""
+    if t.family != "sm90":
+        return np.asarray(1.0 / t.cluster_z)
+    chunks = np.maximum(1, t.tile_m // (2 * CHUNK_ROWS)) * t.tile_n // _chunk_columns(t).astype(np.int64)
+    return np.where(t.cluster_z > 1, ceil_div(chunks, t.cluster_z) / np.maximum(1, chunks), 1.0)
+
+
+def _ragged(p: GemmProblem, t: Table, columns: Floats, waves: Floats) -> Floats:
+    """Values that a warpgroup stores from registers where D's contiguous extent ends within 16 bytes, at the CTA that
+    counts: the one at the edge where there is one wave, the average over many."""
+    extent = p.n if p.d.major == "n" else p.m
+    if t.family != "sm90" or extent * p.d.element_bytes % STORE_UNIT_BYTES == 0:
+        return np.zeros(t.rows)
+    n_major = (p.d.major == "n") != t.swap
+    count = ceil_div(extent, np.where(n_major, t.tile_n, t.tile_m))
+    share = np.maximum(1.0 / count, 1.0 / np.maximum(1.0, waves))
+    high = np.where(ping_pong(p, t), 2, np.maximum(1, t.tile_m // (2 * CHUNK_ROWS)))  # chunks above each other
+    # Two neighbours at a time where a row of the fragment lies along the contiguous extent; the last chunk alone there.
+    return np.asarray(CHUNK_ROWS * share * np.where(n_major, columns * high / 2.0, t.tile_n))
 
 
 def _reduction(p: GemmProblem, profile: DeviceProfile, tune: Tuning, slices: Ints, clk: float) -> Floats:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -96,6 +97,54 @@ def test_float32_results_err_no_more_than_torch(op: str) -> None:
     error = float(np.sqrt(np.mean((got - exact) ** 2)))
     theirs = float(torch_rows.recorded()[f"error.{op}"])
     assert error <= (1.02 if p.elementwise else 1.2) * theirs  # of 32 numbers the mean still scatters
+
+
+def _large_rows(dtype: str) -> Any:
+    """[6, 300]: masks of the lowest number and of one that is large, rows of equal numbers, numbers far from 0."""
+    kind = numerics.storage(dtype)
+    lowest, far = float(ml_dtypes.finfo(kind).min), 3e4 if dtype == "fp16" else 1e6
+    rows = np.random.default_rng(7).standard_normal((6, 300))
+    rows[0] = lowest
+    rows[1, :200] = lowest
+    rows[2, :200] = max(lowest, -1e12)
+    rows[3] = -lowest
+    rows[4] = -far
+    rows[5] += far
+    return rows.astype(kind)
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "logsumexp"])
+@pytest.mark.parametrize(
+    ("dtype", "out_dtype"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp16"), ("bf16", "fp32")]
+)
+def test_exponentials_of_large_numbers_are_as_exact_as_of_others(op: str, dtype: str, out_dtype: str) -> None:
+    rows = _large_rows(dtype)
+    p = problem(op, *rows.shape, dtype=dtype, out_dtype=out_dtype, row_stride=304)
+    held = 2 if kernels.held_kind(p) else 0
+    x = rows.astype(np.float64)
+    largest = x.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        below = x - largest
+    logarithm = np.log(np.exp(below).sum(axis=1, keepdims=True))
+    exact = {
+        "softmax": np.exp(below - logarithm),
+        "log_softmax": below - logarithm,
+        "logsumexp": largest + logarithm,
+    }[op]
+    allowed = (numerics.UNIT_ROUNDOFF[out_dtype] + 2.0**-20) * abs(exact) + numerics.HALF_SUBNORMAL[out_dtype]
+    for c in (
+        candidate(cluster=2, schedule="static", vectors=4, slots=6, batch=2, held=held),
+        candidate(schedule="static", vectors=0),
+    ):
+        case = own_case(p, out_stride=304 if p.elementwise else 1)
+        inputs = numerics.inputs(p, case)
+        inputs["X"].reshape(6, 304)[:, :300] = rows
+        found = RowKernel(p, c).run(case, inputs).typed("Y").astype(np.float64)
+        found = found.reshape(6, 304)[:, :300] if p.elementwise else found.reshape(6, 1)
+        inside = abs(exact) <= float(ml_dtypes.finfo(numerics.storage(out_dtype)).max)
+        assert inside.mean() > 0.3
+        assert np.isfinite(found[inside]).all()
+        assert (abs(found - exact)[inside] <= allowed[inside]).all()
 
 
 @pytest.mark.parametrize("op", ["sum", "logsumexp"])

@@ -54,7 +54,7 @@ REGISTERS = {
 }
 AFFINE_REGISTERS = {"layernorm": (64, 80), "rmsnorm": (48, 64)}  # with weight or bias
 WIDE_REGISTERS = 64  # results of 24 bits
-HELD_POWERS = {False: {128: 8, 80: 2}, True: {128: 4, 80: 4}}  # vectors, by registers; with over 8 vectors a thread
+HELD_POWERS = {False: {128: 8, 80: 2}, True: {128: 4, 80: 2}}  # vectors, by registers; with over 8 vectors a thread
 EXACT_REGISTERS = 24  # more of them, where results keep 24 bits
 CLAIM_REGISTERS = 24  # more of them, where rows are claimed
 WORKING_REGISTERS = {False: 52, True: 72}  # of a persistent CTA, beside the weights that it holds; with over 8 vectors

@@ -31,14 +31,15 @@ constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ float infinity() { return ptx::mov_f32_b32(0x7F800000); }
 
-// exp(x - reference) for finite `reference`. kExact: to a unit in the last place, for results that keep 24 bits; else to 2e-6
-// of its value, for results of 16 bits.
+// exp(x - reference) for finite `reference`. kExact: to a unit in the last place, for results that keep 24 bits; else for
+// results of 16 bits. The difference comes first: one fused step over `reference` log2 e has the rounding of that product,
+// as much as the result itself from 2^13 on, and infinity less infinity where a mask has the lowest number of bf16.
 template <bool kExact>
 __device__ __forceinline__ float exp_above(float x, float reference) {
     if constexpr (kExact) {
         return expf(x - reference);
     } else {
-        return ptx::ex2_approx_ftz_f32(fmaf(x, kLog2E, -reference * kLog2E));
+        return ptx::ex2_approx_ftz_f32((x - reference) * kLog2E);
     }
 }
 
@@ -159,8 +160,7 @@ struct RowOp {
         }
     }
 
-    // Adds the exponentials of some vectors over the largest element so far, and returns that, in units of `powers`'
-    // exponents where they are powers of two.
+    // Adds the exponentials of some vectors over the largest element so far, and returns that.
     template <u32 kBatch>
     __device__ __forceinline__ static float add_powers(Partial& p, const Words<16> (&words)[kBatch],
                                                        Vector<T> (&powers)[kBatch]) {
@@ -183,7 +183,7 @@ struct RowOp {
         } else {
             p.b = fmaf(p.b, scale, sum_of(total));
         }
-        return zero * kLog2E;
+        return zero;
     }
 
     // Mean and squared deviations of some vectors.
@@ -305,9 +305,9 @@ struct RowOp {
         const bool finite = p.a - p.a == 0.0f;
         const float total = finite ? p.b : p.a - p.a;
         if constexpr (kOp == Op::softmax) {
-            return {fmaf(p.a, kLog2E, log2f(total)), 0.0f, 0.0f, 0.0f};  // exp(x - a) / b = 2^(x log2 e - shift)
+            return {p.a, log2f(total), 0.0f, 0.0f};
         } else if constexpr (kOp == Op::log_softmax) {
-            return {p.a + logf(total), 0.0f, 0.0f, 0.0f};
+            return {p.a, logf(total), 0.0f, 0.0f};
         } else {
             return {finite ? p.a + logf(p.b) : p.a, 0.0f, 0.0f, 0.0f};
         }
@@ -322,17 +322,24 @@ struct RowOp {
             const float rounded = static_cast<float>(total);
             return {p.a, 1.0f / rounded, rounded, static_cast<float>(total - static_cast<double>(rounded))};
         } else {
-            const double shift = static_cast<double>(p.a) + log(kOp == Op::logsumexp ? sum : total);
-            if (kOp == Op::logsumexp && !finite) return {p.a, 0.0f, 0.0f, 0.0f};
-            const float rounded = static_cast<float>(shift);
-            return {rounded, static_cast<float>(shift - static_cast<double>(rounded)), 0.0f, 0.0f};
+            const double logarithm = log(total);
+            if constexpr (kOp == Op::logsumexp) {
+                return {finite ? static_cast<float>(static_cast<double>(p.a) + logarithm) : p.a, 0.0f, 0.0f, 0.0f};
+            }
+            const float rounded = static_cast<float>(logarithm);
+            return {p.a, rounded, 0.0f, static_cast<float>(logarithm - static_cast<double>(rounded))};
         }
+    }
+
+    // exp(x - a) / b is 2 to the power of this: softmax of 16 bits.
+    __device__ __forceinline__ static float exponent_of(float x, Whole row) {
+        return fmaf(x - row.shift, kLog2E, -row.scale);
     }
 
     // What the powers over `zero` (as `add_powers` left them) are to be multiplied by: softmax of 16 bits. Powers of a
     // row's start of -infinity alone are 0 over 0, whatever the row's shift: the factor stays finite, unless it is NaN.
     __device__ __forceinline__ static float power_scale(float zero, Whole row) {
-        const float exponent = zero - row.shift;
+        const float exponent = exponent_of(zero, row);
         return ptx::ex2_approx_ftz_f32(exponent > 64.0f ? 64.0f : exponent);
     }
 
@@ -343,13 +350,14 @@ struct RowOp {
             const float left = fmaf(-quotient, row.rest, fmaf(-quotient, row.total, power));
             return fmaf(left, row.scale, quotient);  // to the nearest, mostly
         }
-        if constexpr (kOp == Op::softmax) return ptx::ex2_approx_ftz_f32(fmaf(x, kLog2E, -row.shift));
+        if constexpr (kOp == Op::softmax) return ptx::ex2_approx_ftz_f32(exponent_of(x, row));
         if constexpr (kOp == Op::log_softmax && kExact) {
-            float lost = -row.scale;
+            float lost = -row.rest;
             add_exactly(x, lost, -row.shift);
+            add_exactly(x, lost, -row.scale);
             return x + lost;
         }
-        if constexpr (kOp == Op::log_softmax) return x - row.shift;
+        if constexpr (kOp == Op::log_softmax) return (x - row.shift) - row.scale;
         if constexpr (kOp == Op::layernorm && !kExact) return fmaf(x, row.scale, -row.shift * row.scale);
         if constexpr (kOp == Op::layernorm) {
             float lost = 0.0f;

@@ -142,6 +142,19 @@ def test_what_is_forced_is_honoured_or_refused_with_the_clause() -> None:
     assert "CLUSTER_OVER_CONSTRAINT" in {each.code for each in refused.findings}
 
 
+@pytest.mark.parametrize("busy", [147, 148])
+def test_a_cluster_that_fits_nowhere_beside_other_work_steps_down_to_one_cta(busy: int) -> None:
+    """One SM is free: a cluster of 16 on it was priced as if it ran there."""
+    shared = {"busy_sms": busy}
+    picked = planned(problem(shared_gpu=shared), B200).choice
+    assert picked is not None
+    assert picked.cluster == (1, 1, 1)
+    forced = planned(problem(shared_gpu=shared, overrides={"cluster": [16, 1, 1]}), B200)
+    assert forced.verdict == "fallback"
+    said = [each.message for each in forced.findings if each.code == "ZERO_ACTIVE_CLUSTERS"]
+    assert sum(f"holds {busy} of 148 SMs" in each for each in said) == 4  # of 16, 8, 4 and 2
+
+
 def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:
     found = planned(problem(assume={"tile_cost_cv": 0.5}), B200)
     assert found.choice is not None

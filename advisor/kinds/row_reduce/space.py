@@ -517,10 +517,15 @@ def _available(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, fit: i
     busy, budget = p.shared_gpu.busy_sms, p.constraints.sm_budget
     found = resident
     if busy:
-        found = min(found, free_clusters(profile, fit, c.cluster_size, min(busy, profile.sms - 1)))
+        found = min(found, _beside(busy, c, profile, fit))
     if budget is not None and budget < profile.sms:
         found = min(found, budget // c.cluster_size)
     return max(1, found)
+
+
+def _beside(busy_sms: int, c: Candidate, profile: DeviceProfile, fit: int) -> int:
+    """Clusters at once beside other work: were no SM left to them, there would be nothing to plan."""
+    return free_clusters(profile, fit, c.cluster_size, min(busy_sms, profile.sms - 1))
 
 
 def no_clc(c: Candidate, profile: DeviceProfile) -> list[Violation]:
@@ -559,4 +564,10 @@ def clauses(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident:
     if resident == 0 and size <= largest:
         text = f"no cluster of {size} with {kernels.smem_bytes(c)} bytes of shared memory a CTA fits on {profile.title}"
         found.append(Violation("ZERO_ACTIVE_CLUSTERS", text, {"cluster_size": size}))
+    held, need = p.shared_gpu.busy_sms, kernels.resources(c)
+    if held and resident > 0:
+        fit = ctas_per_sm(profile, need.threads, need.registers, need.dynamic_smem_bytes)
+        if not _beside(held, c, profile, fit):
+            text = f"no cluster of {size} fits beside other work that holds {held} of {profile.sms} SMs"
+            found.append(Violation("ZERO_ACTIVE_CLUSTERS", text, {"busy_sms": held}))
     return found

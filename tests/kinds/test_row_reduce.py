@@ -239,6 +239,14 @@ def test_every_candidate_keeps_its_row_and_its_shared_memory() -> None:
                 assert c.tile[1] * c.cluster_size >= cols
 
 
+def test_barriers_lie_at_the_end_of_shared_memory_whatever_stays_before_them() -> None:
+    found = space.candidates(problem("rmsnorm", 2048, 131072, weight=True), "sm100")
+    for c in found:
+        mbarriers = sorted(at for places in kernels.layout(c).mbarriers.values() for at in places)
+        assert mbarriers[-1:] == ([kernels.smem_bytes(c) - 8] if mbarriers else []), c
+    assert any(kernels.weight_bytes(c) and kernels.layout(c).mbarriers for c in found)
+
+
 def test_the_cost_is_no_less_than_the_bytes_over_the_bandwidth() -> None:
     p = problem()
     for c in workload(p).candidates(H200, "sm90"):

@@ -324,7 +324,7 @@ def _claim_rows(c: Candidate) -> list[BarrierRow]:
 def layout(c: Candidate) -> KernelLayout:
     """Where the rows of `barriers` lie in the built kernel."""
     size = c.cluster_size
-    claims = c.stages * c.threads * VECTOR_BYTES + exchange_bytes(c)
+    claims = smem_bytes(c) - claim_bytes(c)  # they come last, and the barriers of pushes last before them
     pushes = claims - 16
     items = f"ceil_div(rows, {rows_per_cta(c)})"
     mbarriers: dict[str, tuple[int, ...]] = {"pushes": (pushes, pushes + 8)} if size > 1 else {}

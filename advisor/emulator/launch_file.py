@@ -153,11 +153,18 @@ def _check(path: Path, launch: ResolvedLaunch) -> None:
             case TensorMapParam() | ElementMapParam():
                 for value in (*param.global_dim, *param.global_stride_bytes):
                     _number(path, place, value, int)
+    _check_sizes(path, launch)
+
+
+def _check_sizes(path: Path, launch: ResolvedLaunch) -> None:
+    """Of buffers, of the block and of its shared memory."""
     for name, buffer in launch.buffers.items():
         if min(buffer.shape, default=0) < 0:
             _refuse(path, f"an extent below 0: {buffer.shape}", f"buffers.{name}.shape")
         if math.prod(buffer.shape) >= 1 << 40:
             _refuse(path, f"{math.prod(buffer.shape)} elements are more than a GPU holds", f"buffers.{name}.shape")
+    if min(launch.block) < 1:
+        _refuse(path, f"a block of {' x '.join(map(str, launch.block))} threads has none", "block")
     if launch.dynamic_smem_bytes < 0:
         _refuse(path, "less than 0 bytes", "dynamic_smem_bytes")
 

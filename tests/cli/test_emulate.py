@@ -321,6 +321,8 @@ def test_no_value_of_a_launch_file_is_converted(
         (put("params", 0, "buffer", value="w"), "EMU_BUFFER"),
         (put("params", 0, "offset_bytes", value="4001"), "EMU_BUFFER"),
         (put("block", value=[512, 1, 1]), "EMU_LAUNCH_REFUSED"),
+        (put("block", value=[0, 1, 1]), "EMU_LAUNCH_FILE"),
+        (put("block", value=[256, -1, 1]), "EMU_LAUNCH_FILE"),
         (put("cluster", value=[16, 1, 1]), "EMU_LAUNCH_REFUSED"),
         (put("cluster", value=[3, 1, 1]), "EMU_LAUNCH_REFUSED"),
         (put("cluster", value=[0, 1, 1]), "EMU_LAUNCH_REFUSED"),

@@ -6,6 +6,7 @@ to run on this GPU or in this bundle does not apply, and never reads as passed. 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from advisor.accept.steps import BY_NAME, STEPS, Step
 from advisor.bundle import Facts, resolve
 from advisor.errors import AdvisorError, ToolError
 from advisor.machine.features import Feature, loadable, supports
+from advisor.machine.occupancy import free_clusters
 from advisor.machine.profile import DeviceProfile
 from advisor.records.acceptance import (
     Acceptance,
@@ -337,8 +339,23 @@ class Acceptor(Driver):
         shown = _Shown()
         for row in self._still_in(self.rows):
             for sms in counts:
-                if row.run.id not in self.out:
-                    self._one(row, self._busy_case(row), shown, "run_held", sms, held_sms=sms)
+                if row.run.id in self.out:
+                    continue
+                case, size = self._busy_case(row), math.prod(row.main.cluster)
+                if free_clusters(self.target.profile, 1, size, sms):
+                    self._one(row, case, shown, "run_held", sms, held_sms=sms)
+                    continue
+                detail = f"{sms} held SMs, spread over the GPCs, leave none with {size} SMs free: a cluster waits"
+                shown.runs.append(
+                    AcceptedRun(
+                        run=row.run.id,
+                        case=case.name,
+                        arguments=case.arguments,
+                        verdict="not_run",
+                        detail=detail,
+                        held_sms=sms,
+                    )
+                )
         return self._with_left_out(shown, self.rows)
 
     def _graphs(self) -> _Shown:

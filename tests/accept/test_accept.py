@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from advisor.accept import Accepted
+from advisor.accept import Accepted, drive
 from advisor.accept.steps import STEPS, wanted_steps
 from advisor.bundle import read_runtime_file
 from advisor.errors import BundleError, InputError, OutputError
@@ -249,6 +249,15 @@ def test_sms_that_cannot_be_held_say_nothing_of_the_kernel(h200: Any) -> None:
     assert step(accepted, "busy_sms").verdict == "not_run"
     assert "3 of 8 CTAs" in step(accepted, "busy_sms").runs[0].detail
     assert kernel(accepted, "portable_one_tile", "sm_90").result == "pass"
+
+
+def test_clusters_that_find_no_room_beside_held_sms_are_not_run(b200: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "free_clusters", lambda profile, ctas, size, busy: int(size == 1 or busy == 8))
+    shown = step(b200.accept("Right", steps="busy_sms"), "busy_sms")
+    pairs = [run for run in shown.runs if run.run == "sm100_static_2x1x1"]
+    assert [(run.held_sms, run.verdict) for run in pairs] == [(8, "correct"), (148 // 3, "not_run")]
+    assert "leave none with 2 SMs free" in pairs[1].detail
+    assert shown.verdict == "pass"
 
 
 def _children() -> set[int]:

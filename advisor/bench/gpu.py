@@ -220,11 +220,16 @@ class BenchBackend:
                     racers.append(self._racer(f"{entry.name} twin", works, problem.job.sample_us, entry))
         for name in problem.job.baselines:
             self._stage(f"{name}: launch", CHECK_LIMIT_S)
-            offers, why = problem.baseline(name)
-            if offers:
-                racers.append(self._fastest(name, offers, problem.job.sample_us))
-            else:
-                results[name] = Measured("not_run", why)
+            try:
+                offers, why = problem.baseline(name)
+                if offers:
+                    racers.append(self._fastest(name, offers, problem.job.sample_us))
+                    continue
+            except AdvisorError:  # a fault of the device
+                raise
+            except Exception as error:  # noqa: BLE001  whatever another library raises: one yardstick less
+                why = f"{type(error).__name__}: {error}"
+            results[name] = Measured("not_run", why)
         return racers
 
     def _fastest(self, name: str, offers: Sequence[Offer], sample_us: float) -> _Racer:

@@ -139,6 +139,16 @@ def test_a_baseline_is_the_fastest_of_what_is_offered_by_its_graph(rig: Rig, mon
     assert (found.label, found.samples_us) == ("a kernel", [pytest.approx(6.0)] * 10)
 
 
+def test_a_baseline_that_fails_is_a_row(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(problem: Any) -> list[gpu.Offer]:
+        raise NameError("no kernel today")
+
+    monkeypatch.setattr(gpu._Problem, "_copies_of_the_same_bytes", fails)
+    found = rig.measure().contestants
+    assert (found["copy"].verdict, found["copy"].detail) == ("not_run", "NameError: no kernel today")
+    assert found[PICK].samples_us
+
+
 def test_buffers_rotate_past_twice_the_l2(rig: Rig) -> None:
     outcome = rig.measure()
     assert outcome.copies >= 3

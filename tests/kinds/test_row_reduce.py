@@ -269,6 +269,19 @@ def test_the_reference_is_torchs_and_the_bound_notices_a_wrong_element(op: str) 
     assert (bound < 1e-3 * (np.abs(reference) + 1)).all()
 
 
+def test_an_element_at_the_mean_may_err_by_what_the_mean_errs_by() -> None:
+    """Large elements that cancel leave a mean of few digits, whoever adds them in 24 bits."""
+    p = problem("layernorm", 1, 8192, dtype="fp32")
+    half = np.random.default_rng(7).standard_normal(4096).astype(np.float32)
+    x = np.concatenate([half, -half])
+    x[5] = 0.0
+    reference, bound = (each(p, numerics.own_case(p), {"X": x})["Y"] for each in (numerics.reference, numerics.bound))
+    mean = np.add.accumulate(x)[-1] / np.float32(8192)  # one element after another
+    y = (x - mean) / np.sqrt(np.mean((x - mean) ** 2) + np.float32(p.eps))
+    assert 2.0**-20 * 2 * abs(mean) < abs(y - reference)[5] <= bound[5] < 2.0**-19
+    assert (abs(y - reference) <= bound).all()
+
+
 def test_what_is_recorded_of_torch_is_what_torch_gives() -> None:
     torch = pytest.importorskip("torch")
     recorded = torch_rows.recorded()

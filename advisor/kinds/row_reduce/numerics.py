@@ -10,7 +10,7 @@ Beside `u_out |y|` and half a subnormal for the rounding of the result, an eleme
 
     softmax                r |y|, r = 2^-16 (2^-20 where 24 bits are kept): exp as a power of two of a rounded exponent
     log_softmax, logsumexp 2^-20 (1 + |largest| + |y|)
-    layernorm              2^-20 ((|x| + |mean|) s |w| + |b|), s = 1 / sqrt(variance + eps)
+    layernorm              2^-20 ((|x| + mean of |x|) s |w| + |b|), s = 1 / sqrt(variance + eps)
     rmsnorm                2^-20 (|x| s |w| + |b|), s = 1 / sqrt(mean square + eps)
     sum                    2^-21 sum |x|: trees of sums, a few dozen deep
     max                    nothing
@@ -330,9 +330,13 @@ def _block(p: RowReduceProblem, xp: Any, x: Any, eps: float, weight: Any, bias: 
         return y, 0.0 * y
     if p.op in ("softmax", "log_softmax", "logsumexp"):
         return _exponential(p, xp, x)
-    mean = xp.sum(x) / x.shape[1] if p.op == "layernorm" else xp.zeros(x, x.shape[0])
+    zero = xp.zeros(x, x.shape[0])
+    mean, size = (xp.sum(x) / x.shape[1], xp.sum(abs(x)) / x.shape[1]) if p.op == "layernorm" else (zero, zero)
     scale = 1.0 / xp.sqrt(xp.sum((x - mean) * (x - mean)) / x.shape[1] + eps)
-    y, magnitude = (x - mean) * scale, (abs(x) + abs(mean)) * scale
+    y, magnitude = (
+        (x - mean) * scale,
+        (abs(x) + size) * scale,
+    )  # a mean errs with what it adds up
     if weight is not None:
         y, magnitude = y * weight, magnitude * abs(weight)
     if bias is not None:

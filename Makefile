@@ -35,7 +35,7 @@ check: env  ## lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-SUITES := shapes20 shapes20_fp16 random decode fp8 epilogues
+SUITES := shapes20 shapes20_fp16 random decode fp8 epilogues row_reduce
 bench: env  ## on a GPU: every suite, results under benchmarks/results/; then `make tables`
 	for each in $(SUITES); do \
 		$(BIN)/advisor bench benchmarks/suites/$$each.yaml --output benchmarks/results/$$each.json || exit 1; done

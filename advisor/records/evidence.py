@@ -51,11 +51,13 @@ class KernelEvidence(Record):
 
 
 class WorstElement(Record):
+    """What JSON has no number for is text: nan, inf, -inf."""
+
     index: list[int]
     got: float | str
-    expected: float
+    expected: float | str
     error: float | str
-    bound: float
+    bound: float | str
 
 
 class Timing(Record):

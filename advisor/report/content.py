@@ -501,8 +501,8 @@ def _case_row(case: CaseResult, timed: bool) -> tuple[Cell, ...]:
     worst = case.worst
     ratio: Cell = None
     if worst is not None:
-        shown = worst.error if isinstance(worst.error, str) else f"{worst.error:.3g}"
-        ratio = f"{shown} / {worst.bound:.3g}"
+        shown = [each if isinstance(each, str) else f"{each:.3g}" for each in (worst.error, worst.bound)]
+        ratio = " / ".join(shown)
     row = (case.name, case.kernel_id, case.image or None, words(case.verdict), case.launches, ratio)
     if not timed:
         return row

@@ -143,15 +143,18 @@ class Comparison:
 def compare(xp: Arrays, got: Any, initial: Any, reference: Any, bound: Any, *, exact: bool) -> Comparison:
     """`got` (storage type) against `reference` and `bound` (float64, NaN at padding); `initial` is the poisoned buffer.
 
-    `exact` asks for the reference rounded once, bit for bit; the sign of a zero is free.
+    `exact` asks for the reference rounded once, bit for bit; the sign of a zero is free. An infinite reference is met
+    by the same infinity alone: an infinite bound, as arithmetic makes one of it, allows nothing else.
     """
     inside = ~xp.isnan(reference)
     got_bits, initial_bits = xp.bits(got), xp.bits(initial)
     touched = ~inside & (got_bits != initial_bits)
     unwritten = inside & (got_bits == initial_bits)
     value = xp.float64(got)
-    error = abs(value - reference)
-    wrong = inside & ~(error <= bound)  # a NaN is wrong
+    same = value == reference
+    with np.errstate(invalid="ignore"):  # the difference of two infinities
+        error = xp.where(same, 0.0, abs(value - reference))
+    wrong = inside & ~(same | ((error <= bound) & (bound < math.inf)))  # a NaN is wrong
     checks = {
         "within_bound": xp.count(wrong) == 0,
         "fully_overwritten": xp.count(unwritten) == 0,
@@ -174,8 +177,10 @@ def _worst(
     """The element that uses most of its bound; one that is no number comes first. Its index counts storage elements."""
     if not inside.any():
         return None, 0.0
-    share = xp.where(inside, error / bound, -1.0)
-    share = xp.where(inside & xp.isnan(value), math.inf, share)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = xp.where(inside, xp.where(error == 0.0, 0.0, error / bound), -1.0)
+    outside = problems["outside the bound"]
+    share = xp.where(outside & ~(share > 1.0), math.inf, share)  # no number, or of a bound that allows nothing
     index = xp.argmax(share)
     exact = problems.get("not the exact integer")
     if exact is not None and xp.scalar(share, index) <= 1.0 and (where := xp.first(exact)):
@@ -184,9 +189,9 @@ def _worst(
     worst = WorstElement(
         index=[index],
         got=_finite(got),
-        expected=expected,
-        error=_finite(abs(got - expected)),
-        bound=xp.scalar(bound, index),
+        expected=_finite(expected),
+        error=_finite(xp.scalar(error, index)),
+        bound=_finite(xp.scalar(bound, index)),
     )
     ratio = xp.scalar(share, index)
     return worst, ratio

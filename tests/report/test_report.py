@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from advisor.records.evidence import Evidence, GateResult
+from advisor.records.evidence import Evidence, GateResult, WorstElement
 from advisor.records.plan import PTXAS, Finding, Plan, Rejected
 from advisor.report import blocks, reached, render_html, render_report, short_blocks, validation_blocks
 from advisor.report.blocks import Table, cell_text
@@ -234,6 +234,13 @@ def test_what_was_emulated_says_how_and_that_nothing_ran_on_a_gpu(plan: Plan, em
     assert "| problem | sm90_static_2x1x1 | sm_90a | correct | 4 | 0.001 / 0.004 |" in text
     assert f"- {PTXAS}: sm90_static_2x1x1" in text
     assert "sm90_static_2x1x1 for sm_90a, sm90_static_2x1x1 for sm_90b: not run, no GPU at hand" in text
+
+
+def test_a_worst_element_that_is_no_number_is_shown_as_it_is(plan: Plan, evidence: Evidence) -> None:
+    worst = {"index": [0], "got": "-inf", "expected": "-inf", "error": 0.0, "bound": "inf"}
+    case = evidence.cases[0].model_copy(update={"worst": WorstElement.model_validate(worst)})
+    text = render_report(plan, evidence.model_copy(update={"cases": [case]}))
+    assert "| 0 / inf |" in text
 
 
 def test_ptxas_is_not_verified_until_the_kernel_ran(plan: Plan, evidence: Evidence) -> None:

@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from advisor.records.base import canonical_json
+from advisor.records.evidence import WorstElement
 from advisor.validation.checks import NumpyArrays, compare, traced_once, written_once
 
 XP = NumpyArrays()
@@ -82,6 +84,27 @@ def test_a_nan_or_an_infinity_is_outside_every_bound() -> None:
         assert found.worst is not None
         assert found.worst.index == [0]
         assert isinstance(found.worst.error, str)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_infinite_reference_is_met_by_the_same_infinity_alone(exact: bool) -> None:
+    """A logsumexp of no columns is -inf, and the bound that arithmetic makes of it is infinite."""
+    reference, bound = np.array([-np.inf, 1.0]), np.array([np.inf, 0.01])
+    initial = np.full(2, POISON)
+    for value, right in (("-inf", True), ("inf", False), ("nan", False), ("-3e38", False)):
+        got = np.array([value, 1.0]).astype(np.float32).astype(ml_dtypes.bfloat16)
+        found = compare(XP, got, initial, reference, bound, exact=exact)
+        assert found.correct is right, value
+        assert found.checks["within_bound"] is right, value
+        assert found.worst is not None
+        assert (found.worst.index, found.worst.expected, found.worst.bound) == ([0], "-inf", "inf")
+        assert (found.worst.error, found.ratio) == (0.0, 0.0) if right else (found.ratio > 1.0)
+        assert WorstElement.model_validate_json(canonical_json(found.worst)).expected == "-inf"
+
+
+def test_an_infinite_bound_of_a_number_allows_nothing_else() -> None:
+    got, initial = np.array([2.0], ml_dtypes.bfloat16), np.full(1, POISON)
+    assert not compare(XP, got, initial, np.array([1.0]), np.array([np.inf]), exact=False).correct
 
 
 def test_an_integer_within_the_bound_but_not_exact_is_caught() -> None:

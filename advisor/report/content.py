@@ -52,6 +52,13 @@ GATE_WORDS: dict[Gate, str] = {
     "emulated": "emulated: the PTX ran on the CPU, right under every policy; it has not run on a GPU",
     "ran": "ran",
 }
+GATE_FAILED: dict[Gate, str] = {
+    "planned": "failed when planned",
+    "rendered": "failed when rendered",
+    "compiled": "failed when compiled",
+    "emulated": "failed in the emulator",
+    "ran": "failed on a GPU",
+}
 PLANNED = "Evidence of the kernel: planned."  # how a conclusion ends that a plan alone can draw
 
 
@@ -129,7 +136,7 @@ def _conclusion_text(plan: Plan, evidence: Evidence | None, accepted: Sequence[A
     what was compiled or emulated has none."""
     if plan.choice is None or evidence is None:
         return plan.conclusion
-    found = _reached_text(plan.choice, evidence).partition(":")[0]
+    found = _reached_text(plan.choice, evidence, short=True)
     times = [f"{cell_text(each.median_us)} us on {chip}" for chip, each in _measured(plan.choice, evidence, accepted)]
     measured = f"measured: {' and '.join(times)}" if times else "no time was measured"
     return plan.conclusion.replace(PLANNED, f"Evidence of the kernel: {found}; {measured}.")
@@ -206,7 +213,26 @@ def _serves(row: KernelEvidence, kernel_id: str) -> bool:
     return row.twin_of is None and row.kernel_id in (kernel_id, f"{kernel_id}_main")
 
 
-def _reached_text(choice: Choice, evidence: Evidence | None) -> str:
+def _failures(kernel_id: str, evidence: Evidence | None) -> list[str]:
+    """What the kernel failed at, with the cases, one text for all images of which the same is true."""
+    images: dict[tuple[Gate, str], list[str]] = {}
+    for row in evidence.gates if evidence is not None else ():
+        for gate in row.gates:
+            if gate.result == "fail" and _serves(row, kernel_id):
+                images.setdefault((gate.gate, gate.reason), []).append(row.image)
+    return [
+        f"{GATE_FAILED[gate]} for {' and '.join(dict.fromkeys(found))}" + (f" ({reason})" if reason else "")
+        for (gate, reason), found in images.items()
+    ]
+
+
+def _reached_text(choice: Choice, evidence: Evidence | None, *, short: bool = False) -> str:
+    """The rung, and what the kernel failed at: one that failed did run, whatever its rung means alone."""
+    failures = _failures(choice.kernel_id, evidence)
+    return "; ".join([_rung_text(choice, evidence, short=short or bool(failures)), *failures])
+
+
+def _rung_text(choice: Choice, evidence: Evidence | None, *, short: bool) -> str:
     gate = reached(choice.kernel_id, evidence)
     if gate == "ran" and evidence is not None:
         rows = [row for row in evidence.gates if _serves(row, choice.kernel_id) and row.reached == "ran"]
@@ -215,7 +241,7 @@ def _reached_text(choice: Choice, evidence: Evidence | None) -> str:
             chips = {(evidence.chip.name, evidence.chip.driver)}
         if chips:
             return "ran on " + " and ".join(f"{chip}, driver {driver}" for chip, driver in sorted(chips))
-    return GATE_WORDS[gate]
+    return gate if short else GATE_WORDS[gate]
 
 
 # --- 2. evidence --------------------------------------------------------------------------------------------------
@@ -550,8 +576,8 @@ def _findings(plan: Plan) -> Iterator[Block]:
 
 
 def _rung_row(number: int | None, choice: Choice, evidence: Evidence | None) -> tuple[Cell, ...]:
-    gate = reached(choice.kernel_id, evidence)
-    return (number, choice.kernel_id, choice.profile, choice.prediction.time_us, gate, choice.trigger)
+    found = "; ".join([reached(choice.kernel_id, evidence), *_failures(choice.kernel_id, evidence)])
+    return (number, choice.kernel_id, choice.profile, choice.prediction.time_us, found, choice.trigger)
 
 
 def _residency(choice: Choice) -> Iterator[Block]:

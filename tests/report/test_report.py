@@ -236,6 +236,22 @@ def test_what_was_emulated_says_how_and_that_nothing_ran_on_a_gpu(plan: Plan, em
     assert "sm90_static_2x1x1 for sm_90a, sm90_static_2x1x1 for sm_90b: not run, no GPU at hand" in text
 
 
+def test_a_kernel_that_failed_in_the_emulator_is_not_said_to_have_never_run(plan: Plan, emulated: Evidence) -> None:
+    facts = emulated.gates[0].facts("emulated") | {"correct": 18}
+    failed = GateResult(gate="emulated", result="fail", reason="cols_zero: mismatch", facts=facts)
+    rows = [row.model_copy(update={"gates": [*row.gates[:2], failed, row.gates[3]]}) for row in emulated.gates]
+    planned = plan.model_copy(update={"conclusion": "Use it. Evidence of the kernel: planned."})
+    text = render_report(planned, emulated.model_copy(update={"gates": rows, "verdict": "fail"}))
+    found = "compiled; failed in the emulator for sm_90a and sm_90b (cols_zero: mismatch)"
+    assert f"**Use it. Evidence of the kernel: {found}; no time was measured.**" in text
+    assert f"| evidence reached | {found} |" in text
+    assert f"| {found} |" in text.partition("## 5.")[2]
+    assert "they have not run" not in text
+
+    half = emulated.model_copy(update={"gates": [emulated.gates[0], rows[1]]})
+    assert "emulated; failed in the emulator for sm_90b (cols_zero: mismatch)" in render_report(planned, half)
+
+
 def test_a_worst_element_that_is_no_number_is_shown_as_it_is(plan: Plan, evidence: Evidence) -> None:
     worst = {"index": [0], "got": "-inf", "expected": "-inf", "error": 0.0, "bound": "inf"}
     case = evidence.cases[0].model_copy(update={"worst": WorstElement.model_validate(worst)})

@@ -247,6 +247,16 @@ def test_barriers_lie_at_the_end_of_shared_memory_whatever_stays_before_them() -
     assert any(kernels.weight_bytes(c) and kernels.layout(c).mbarriers for c in found)
 
 
+@pytest.mark.parametrize(("op", "said"), [("logsumexp", True), ("sum", True), ("max", True), ("softmax", False)])
+def test_a_schedule_of_streamed_rows_that_is_not_weighed_is_said(op: str, said: bool) -> None:
+    p = problem(op)
+    streamed = {c.schedule for c in space.candidates(p, "sm90") if space.form(c) == "streamed"}
+    found = planned(p)
+    texts = [reason.text for step in found.steps for each in step.decisions for reason in each.because]
+    assert streamed == {"static"}
+    assert any("(one_tile) is not weighed" in text for text in texts) is said
+
+
 def test_the_cost_is_no_less_than_the_bytes_over_the_bandwidth() -> None:
     p = problem()
     for c in workload(p).candidates(H200, "sm90"):

@@ -57,6 +57,12 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
         choice = f"kept on chip: {w.vectors} vectors of 16 bytes a thread, {kib(run)} a CTA"
     elif not p.elementwise:
         choice = "streamed once: one number a row is the result, so nothing is kept"
+        if c.schedule != "one_tile":
+            text = (
+                "a CTA or cluster for each streamed row (one_tile) is not weighed: the costs of streaming were fitted "
+                "to persistent CTAs alone"
+            )
+            because.append(Reason(text=text, evidence="assumed"))
     else:
         moved = space.dram_bytes(p, c, profile, timing.resident)
         again = max(0, moved - space.read_bytes(p) - space.written_bytes(p) - space.affine_bytes(p))

@@ -320,10 +320,9 @@ def _choice(f: Facts, rung: Rung) -> Choice:
     fit = max(1, fit_of(rung))
     used = sms_under(rung, timing.resident, c.cluster_size)
     clusters = min(timing.tiles, timing.planned)
-    workers = max(
-        1,
-        timing.available if c.schedule in ("one_tile", "clc") else min(timing.planned, timing.available),
-    )
+    workers = max(1, timing.available)
+    if timing.tiles > timing.planned:  # a persistent grid smaller than the GPU turns more often
+        workers = max(1, min(timing.planned, timing.available))
     waves = timing.tiles / workers
     last = timing.tiles % workers or workers
     k = c.tile[2]
@@ -375,7 +374,7 @@ def _choice(f: Facts, rung: Rung) -> Choice:
             high_us=rung.time_us * (1.0 + spread),
             bound=timing.bound,
             waves=waves,
-            last_wave_use=last / workers,
+            last_wave_use=last / max(workers, timing.available),
             evidence=rung.evidence,
         ),
         trigger=step9_fallback.trigger(rung, f.tma_operands(rung)),

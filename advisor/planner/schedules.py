@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from advisor.kinds.workload import Workload
+from advisor.kinds.workload import Timing, Workload
 from advisor.machine.profile import DeviceProfile
 from advisor.planner.search import choose, run, same_shape, schedules_of
 from advisor.records.candidate import Candidate, Family, Schedule
 from advisor.simulation import Outcome
 
 MAX_TRACED_TILES = 20_000
+
+
+def _places(timing: Timing, outcome: Outcome) -> int:
+    """Clusters at once: those that a grid of few clusters leaves idle count too."""
+    workers = len(outcome.finish_us)
+    return max(workers, timing.available) if timing.tiles <= workers else workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ def simulate_schedules(
             rows.append((schedule, timing, outcome, timing.total_us(outcome.makespan_us)))
         own = next(total for schedule, _, _, total in rows if schedule == rung.candidate.schedule)
         return rung.candidate, [
-            Simulated(schedule, total, total / own - 1.0, len(outcome.finish_us), timing.tiles, outcome)
+            Simulated(schedule, total, total / own - 1.0, _places(timing, outcome), timing.tiles, outcome)
             for schedule, timing, outcome, total in rows
         ]
     return None

@@ -214,10 +214,25 @@ def run(
         trace=trace,
     )
     outcome = _many(setup, count) if grid is not None and grid > places else simulate(setup)
+    outcome = _over_places(outcome, count, places)
     if share == 1 or count == 0:
         return outcome
     alone = (timing.prologue_us + timing.epilogue_us) * (1.0 - 1.0 / share)
     return replace(outcome, makespan_us=outcome.makespan_us + alone)
+
+
+def _over_places(outcome: Outcome, count: int, places: int) -> Outcome:
+    """A grid of fewer clusters than there are places leaves the others idle, as a grid of one cluster a tile does."""
+    workers = len(outcome.finish_us)
+    if workers >= places or count == 0:
+        return outcome
+    share = workers / places
+    return replace(
+        outcome,
+        waves=outcome.waves * share if count <= workers else outcome.waves,
+        last_wave_use=outcome.last_wave_use * share,
+        idle_share=1.0 - (1.0 - outcome.idle_share) * share,
+    )
 
 
 def _many(setup: Setup, count: int) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.kinds.words import reason, table
@@ -18,8 +19,8 @@ WORDS = {
 }
 LITTLE = 0.05  # schedules whose times are all within it of the choice's decide little
 COLUMNS = (
-    "schedule", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves", "last_wave_use", "idle_share",
-    "margin",
+    "schedule", "clusters_at_once", "cta", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves",
+    "last_wave_use", "idle_share", "margin",
 )  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def view(f: Facts) -> Step:
     top, limits = f.top, f.limits
     rows: list[list[Any]] = []
     simulated: dict[str, float] = {}
+    shapes: dict[str, tuple[int, str]] = {}
     for schedule in schedules_of(top):
         row = same_shape(top, schedule)
         if row is None:
@@ -35,21 +37,22 @@ def view(f: Facts) -> Step:
         outcome = run(timing, schedule, limits)
         total = timing.total_us(outcome.makespan_us)
         simulated[schedule] = total
+        c = top.search.candidate(row)
+        shapes[schedule] = (timing.available, f"{c.threads} threads, {c.stages} stages")
         rows.append(
             [
-                schedule, outcome.makespan_us, total, outcome.launched, outcome.max_tiles, outcome.waves,
-                outcome.last_wave_use, outcome.idle_share,
+                schedule, *shapes[schedule], outcome.makespan_us, total, outcome.launched, outcome.max_tiles,
+                outcome.waves, outcome.last_wave_use, outcome.idle_share,
             ]
         )  # fmt: skip
     chosen = top.candidate.schedule
     own = simulated.get(chosen, top.time_us)
     for row_ in rows:
-        row_.append(row_[2] / own - 1.0)
+        row_.append(simulated[row_[0]] / own - 1.0)
     in_order = sorted(simulated.items(), key=lambda each: (each[1], SCHEDULES.index(each[0])))
     because = [
         reason(
-            f"{top.timing.tiles} cluster tiles for {top.timing.available} clusters at once; this shape simulated, "
-            f"launch and DRAM included: " + ", ".join(f"{name} {us:.4g} us" for name, us in in_order),
+            _simulated(top.timing.tiles, in_order, shapes),
             "derived",
             **{f"{name}_us": us for name, us in simulated.items()},
         )
@@ -142,6 +145,25 @@ def view(f: Facts) -> Step:
             "tie_rule": "within 1.5 % the simpler wins: one_tile < static < ticket < clc",
             "code": "SCHED_CHOICE",
         },
+    )
+
+
+def _simulated(tiles: int, in_order: Sequence[tuple[str, float]], shapes: Mapping[str, tuple[int, str]]) -> str:
+    """The times; with what each schedule's CTAs are where they are not the same."""
+    if len(set(shapes.values())) <= 1:
+        at_once = next(iter(shapes.values()), (0, ""))[0]
+        times = ", ".join(f"{name} {us:.4g} us" for name, us in in_order)
+        return (
+            f"{tiles} cluster tiles for {at_once} clusters at once; this shape simulated, launch and DRAM "
+            f"included: {times}"
+        )
+    times = "; ".join(
+        f"{name} {us:.4g} us with {shapes[name][0]} clusters at once, CTAs of {shapes[name][1]}"
+        for name, us in in_order
+    )
+    return (
+        f"{tiles} cluster tiles of this cluster and tile, each schedule simulated in its own best CTAs, launch and "
+        f"DRAM included: {times}"
     )
 
 

@@ -5,48 +5,77 @@ Imports `context` and `search`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from advisor.kinds.words import reason, table
+from advisor.kinds.workload import Timing
 from advisor.planner.context import Facts
-from advisor.planner.search import run, same_shape, schedules_of
+from advisor.planner.search import MAX_SIMULATED_TILES, run, same_shape, schedules_of
+from advisor.records.candidate import Schedule
 from advisor.records.plan import Decision, Step
 
 SKEW = 0.5
-SKEWED_TILES = 4096  # at most, of the case that shows what skew does
+Place = Literal["problem", "resident", "half"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A number of tiles and where they run: on the places of this problem, or on all or half of an idle GPU's."""
+
+    label: str
+    tiles: int
+    place: Place
+    cv: float = 0.0
+
+    def clusters(self, timing: Timing) -> int:
+        """At once: schedules of one shape may be resident in different numbers."""
+        if self.place == "problem":
+            return max(1, timing.available)
+        return max(1, timing.resident // (2 if self.place == "half" else 1))
+
+
+def _cases(timing: Timing) -> list[_Case]:
+    resident, own = max(1, timing.resident), timing.tiles
+    some = min(own, MAX_SIMULATED_TILES)
+    of = "this problem" if some == own else f"the first {some} tiles of this problem"
+    return [
+        _Case("one tile", 1, "resident"),
+        _Case("one fewer than resident", max(1, resident - 1), "resident"),
+        _Case("as many as resident", resident, "resident"),
+        _Case("one more than resident", resident + 1, "resident"),
+        _Case("this problem", own, "problem"),
+        _Case("this problem, half of the clusters", own, "half"),
+        _Case(f"{of}, skewed by {SKEW}", some, "resident", SKEW),
+    ]
+
+
+def _total_us(timing: Timing, schedule: Schedule, limits: Mapping[str, Any], case: _Case) -> float:
+    """Of this problem what step 6 says; of another number of tiles with their share of the traffic."""
+    if case.place == "problem":
+        return timing.total_us(run(timing, schedule, limits).makespan_us)
+    cv = case.cv if case.cv or case.place == "resident" else limits["tile_cost_cv"]
+    idle = {**limits, "busy_sms": 0, "sm_budget": None}
+    clusters, planned = case.clusters(timing), max(1, timing.resident)
+    outcome = run(timing, schedule, idle, tiles=case.tiles, available=clusters, planned=planned, cv=cv)
+    share = case.tiles / max(1, timing.tiles)
+    return replace(timing, dram_us=timing.dram_us * share).total_us(outcome.makespan_us)
 
 
 def view(f: Facts) -> Step:
     top, limits = f.top, f.limits
-    resident = max(1, top.timing.resident)
     own, places = top.timing.tiles, max(1, top.timing.available)
-    half = max(1, resident // 2)
-    cases: list[tuple[str, int, int, float]] = [
-        ("one tile", 1, resident, 0.0),
-        ("one fewer than resident", max(1, resident - 1), resident, 0.0),
-        ("as many as resident", resident, resident, 0.0),
-        ("one more than resident", resident + 1, resident, 0.0),
-        ("this problem", own, places, limits["tile_cost_cv"]),
-        ("this problem, half of the clusters", own, half, limits["tile_cost_cv"]),
-        (f"this problem, skewed by {SKEW}", min(own, SKEWED_TILES), resident, SKEW),
-    ]
-    names = [each for each in schedules_of(top) if same_shape(top, each) is not None]
-    timings = {each: top.search.timing(row) for each in names if (row := same_shape(top, each)) is not None}
+    timings = {each: top.search.timing(row) for each in schedules_of(top) if (row := same_shape(top, each)) is not None}
+    alike = len({(each.resident, each.available) for each in timings.values()}) == 1
+    at_once = ["clusters_at_once"] if alike else [f"{each}_clusters" for each in timings]
+    columns = ["case", "tiles", *at_once, *(f"{each}_us" for each in timings), "fastest"]
     rows: list[list[Any]] = []
-    for label, tiles, at_once, cv in cases:
-        made = {
-            each: run(
-                timings[each],
-                each,
-                {**limits, "busy_sms": 0, "sm_budget": None},
-                tiles=tiles,
-                available=at_once,
-                planned=resident,
-                cv=cv,
-            ).makespan_us
-            for each in names
-        }
-        rows.append([label, tiles, at_once, *(made[each] for each in names), min(made, key=lambda each: made[each])])
+    for case in _cases(top.timing):
+        clusters = {name: case.clusters(timing) for name, timing in timings.items()}
+        made = {name: _total_us(timing, name, limits, case) for name, timing in timings.items()}
+        shown = list(clusters.values())[: len(at_once)]
+        rows.append([case.label, case.tiles, *shown, *made.values(), min(made, key=lambda each: made[each])])
     outcome = run(top.timing, top.candidate.schedule, limits)
     turn = top.timing.main_us + top.timing.epilogue_us
     return Step(
@@ -73,7 +102,9 @@ def view(f: Facts) -> Step:
             )
         ],
         artifact={
-            "cases": table(["case", "tiles", "clusters_at_once", *(f"{each}_us" for each in names), "fastest"], rows),
+            "cases": table(columns, rows),
+            "times_of_cases": "totals as in step 6, launch and DRAM included; a tile takes as long in every case as in "
+            "this problem, and DRAM as much longer as there are more tiles",
             "fairness": f"no place runs more than {outcome.max_tiles} of {own} tiles; an equal share is "
             f"{own / places:.4g}",
             "starvation_bound": f"every tile has started after at most {own} turns of {turn:.3g} us if one cluster is "

@@ -41,10 +41,19 @@ def simulation_blocks(plan: Plan, rows: Sequence[Simulated]) -> list[Block]:
     """What `simulate` prints: the figures of every schedule, and its picture."""
     chosen = plan.choice.schedule if plan.choice else ""
     table = Table(
-        ("schedule", "total (us)", "against the plan", "most tiles of one", "idle share", "last wave use"),
+        (
+            "schedule",
+            "clusters at once",
+            "total (us)",
+            "against the plan",
+            "most tiles of one",
+            "idle share",
+            "last wave use",
+        ),
         tuple(
             (
                 f"{row.schedule} (the plan's)" if row.schedule == chosen else row.schedule,
+                row.workers,
                 row.total_us,
                 f"{row.margin:+.1%}",
                 row.outcome.max_tiles,
@@ -54,10 +63,11 @@ def simulation_blocks(plan: Plan, rows: Sequence[Simulated]) -> list[Block]:
             for row in rows
         ),
     )
-    workers, tiles = rows[0].workers, rows[0].tiles
+    workers, tiles = {row.workers for row in rows}, rows[0].tiles
+    places = f"{rows[0].workers}" if len(workers) == 1 else "its own number of"
     blocks: list[Block] = [
         Heading(f"{plan.problem.get('name', 'problem')} on {plan.target.profile}: schedules", 1),
-        Paragraph(f"{tiles} cluster tiles on {workers} clusters at once. Simulated: no kernel ran."),
+        Paragraph(f"{tiles} cluster tiles, each schedule on {places} clusters at once. Simulated: no kernel ran."),
         table,
     ]
     end = max(row.outcome.makespan_us for row in rows)

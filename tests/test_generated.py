@@ -56,6 +56,13 @@ def test_an_example_names_its_target_so_that_every_machine_renders_the_same(exam
     assert load_problem(example).target != "auto"
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_states_its_question_and_the_answer(example: Path) -> None:
+    lines = example.read_text().splitlines()
+    assert lines[0].startswith("# Question: ")
+    assert any(line.startswith("# Answer:   ") for line in lines[1:4])
+
+
 def test_every_committed_bundle_comes_from_an_example() -> None:
     assert {path.name for path in GENERATED.iterdir() if path.is_dir()} <= {path.stem for path in EXAMPLES}
 

@@ -40,7 +40,7 @@ def view(f: Facts) -> Step:
             ),
             "bounds_us": bounds,
             "machine": machine_table(f.workload, top.profile),
-            "gain_over_one_cta": (single.time_us / top.time_us - 1.0) if single is not None else None,
+            "gain_over_one_cta": (single.time_us / top.time_us - 1.0) if single is not None and size > 1 else None,
         },
     )
 

@@ -12,11 +12,12 @@ from typing import Any, Literal
 from advisor.kinds.words import reason, table
 from advisor.kinds.workload import Timing
 from advisor.planner.context import Facts
-from advisor.planner.search import MAX_SIMULATED_TILES, run, same_shape, schedules_of
+from advisor.planner.search import run, same_shape, schedules_of
 from advisor.records.candidate import Schedule
 from advisor.records.plan import Decision, Step
 
 SKEW = 0.5
+SKEWED_TILES = 4096  # at most: planning is to stay quick, and the case says how many it has
 Place = Literal["problem", "resident", "half"]
 
 
@@ -38,7 +39,7 @@ class _Case:
 
 def _cases(timing: Timing) -> list[_Case]:
     resident, own = max(1, timing.resident), timing.tiles
-    some = min(own, MAX_SIMULATED_TILES)
+    some = min(own, SKEWED_TILES)
     of = "this problem" if some == own else f"the first {some} tiles of this problem"
     return [
         _Case("one tile", 1, "resident"),

@@ -30,17 +30,16 @@ def test_this_problem_in_step_8_is_what_step_6_simulated(name: str) -> None:
     assert case["fastest"] == min(simulated, key=lambda each: simulated[each]["total_us"])
 
 
-def test_the_skewed_case_has_all_tiles_of_the_problem() -> None:
-    made = plan_file(EXAMPLES / "rmsnorm.yaml").plan
-    cases = {row["case"]: row["tiles"] for row in table(made, 8, "cases")}
-    assert cases["this problem, skewed by 0.5"] == cases["this problem"] == 8192
-
-
-def test_more_tiles_than_are_simulated_are_said_to_be_fewer(tmp_path: Path) -> None:
-    path = tmp_path / "many.yaml"
-    path.write_text("kind: row_reduce\nname: many\nop: sum\nrows: 100000\ncols: 8192\ndtype: bf16\ntarget: b200\n")
-    labels = {row["case"]: row["tiles"] for row in table(plan_file(path).plan, 8, "cases")}
-    assert labels["the first 20000 tiles of this problem, skewed by 0.5"] == 20000
+@pytest.mark.parametrize(
+    ("rows", "label"),
+    [(4096, "this problem, skewed by 0.5"), (4097, "the first 4096 tiles of this problem, skewed by 0.5")],
+)
+def test_the_skewed_case_says_where_it_has_not_all_tiles(tmp_path: Path, rows: int, label: str) -> None:
+    path = tmp_path / "rows.yaml"
+    path.write_text(f"kind: row_reduce\nname: rows\nop: sum\nrows: {rows}\ncols: 8192\ndtype: bf16\ntarget: b200\n")
+    cases = {row["case"]: row["tiles"] for row in table(plan_file(path).plan, 8, "cases")}
+    assert cases["this problem"] == rows
+    assert cases[label] == 4096
 
 
 def test_schedules_of_different_ctas_are_each_said_with_their_own() -> None:

@@ -222,8 +222,14 @@ def test_stages_are_a_decision_with_the_other_count_beside_it(plan_for):
     assert question.rejected[0].margin is not None
     large = plan_for("b200", m=4096, n=4096, k=4096)
     refused = next(each for each in step(large, 2).decisions if each.question == "How many stages?").rejected[0]
-    assert refused.code == "REGISTERS_OVER_BUDGET"
-    assert refused.numbers["registers"] == 2 * 256 * 255
+    assert refused.code == "TMEM_OVER_512"
+    assert refused.numbers == {"tensor_memory_columns": 1024, "registers": 2 * 256 * 255}
+    assert "1024 of 512 tensor memory columns and 130560 of 65536 registers" in refused.reason
+
+
+def test_a_choice_of_one_cta_gains_nothing_over_itself(plan_for):
+    assert plan_for("h200", m=256, n=256, k=256).steps[0].artifact["gain_over_one_cta"] is None
+    assert plan_for("b200", m=8192, n=8192, k=8192).steps[0].artifact["gain_over_one_cta"] > 0
 
 
 def test_margins_of_skewed_problems_compare_like_with_like(plan_for):

@@ -218,17 +218,31 @@ def _stages(f: Chosen) -> Decision:
         for option in f.axis("shares_sm")
         if option.label != shares and option.row is not None
     ]
-    two, limit = 2 * r.threads * r.registers, f.profile.registers_per_sm
-    if not rejected and two > limit:
-        rejected.append(
-            Rejected(
-                option="fewer, so that two CTAs share an SM",
-                reason=f"two CTAs of {r.threads} threads and {r.registers} registers would take {two} of {limit}",
-                code="REGISTERS_OVER_BUDGET",
-                numbers={"registers": two, "limit": limit},
-            )
-        )
+    if not rejected:
+        rejected += _no_two(f)
     return Decision(question="How many stages?", choice=f"{c.stages}", because=[words], rejected=rejected)
+
+
+def _no_two(f: Chosen) -> list[Rejected]:
+    """Why no count of stages lets two CTAs share an SM: tensor memory first, since fewer registers can be asked for."""
+    r, profile = f.resources, f.profile
+    columns, registers = 2 * r.tmem_columns, 2 * r.threads * r.registers
+    broken = []
+    if profile.tmem_columns and columns > profile.tmem_columns:
+        broken.append(("TMEM_OVER_512", "tensor memory columns", columns, profile.tmem_columns))
+    if registers > profile.registers_per_sm:
+        broken.append(("REGISTERS_OVER_BUDGET", "registers", registers, profile.registers_per_sm))
+    if not broken:
+        return []
+    takes = " and ".join(f"{count} of {limit} {what}" for _, what, count, limit in broken)
+    return [
+        Rejected(
+            option="fewer, so that two CTAs share an SM",
+            reason=f"two CTAs of {r.threads} threads would take {takes}",
+            code=broken[0][0],
+            numbers={what.replace(" ", "_"): count for _, what, count, _ in broken},
+        )
+    ]
 
 
 def _split(f: Chosen, clusters: int) -> Decision:

@@ -519,9 +519,12 @@ def _alternatives(f: Facts) -> list[Alternative]:
     return found
 
 
-def _experiment(f: Facts, alternatives: list[Alternative]) -> Experiment:
+def _experiment(f: Facts, alternatives: list[Alternative]) -> Experiment | None:
+    """The choice against its nearest rival, else against its own single CTAs; None where it is these."""
     top = f.top
     other = alternatives[0] if alternatives else None
+    if other is None and top.candidate.cluster_size == 1 and top.candidate.schedule == "one_tile":
+        return None
     against = "its one-tile single-CTA twin"
     ahead = ""
     if other:

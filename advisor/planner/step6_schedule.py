@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.kinds.words import reason, table
+from advisor.kinds.workload import Timing
 from advisor.planner.context import Facts, kernel_id, rejections
 from advisor.planner.search import run, same_shape, schedules_of
 from advisor.records.candidate import SCHEDULES
@@ -70,7 +71,7 @@ def view(f: Facts) -> Step:
         spread = max(simulated.values(), default=own) / own - 1.0
         because.append(
             reason(
-                f"DRAM alone takes {top.timing.dram_us:.4g} us, the clusters {top.timing.makespan_us:.4g}"
+                f"{_memory(top.timing)} takes {top.timing.dram_us:.4g} us, the clusters {top.timing.makespan_us:.4g}"
                 + (": the schedule decides little" if spread < LITTLE else " under this schedule"),
                 "derived",
                 dram_us=top.timing.dram_us,
@@ -146,6 +147,14 @@ def view(f: Facts) -> Step:
             "code": "SCHED_CHOICE",
         },
     )
+
+
+def _memory(timing: Timing) -> str:
+    """What the time beside the clusters is of: a kind may join its L2 to the DRAM."""
+    dram_us = timing.bounds.get("dram", timing.dram_us)
+    if abs(timing.dram_us / max(dram_us, 1e-9) - 1.0) < 1e-4:
+        return "DRAM alone"
+    return f"memory alone, DRAM of {dram_us:.4g} us and what else it waits for joined,"
 
 
 def _simulated(tiles: int, in_order: Sequence[tuple[str, float]], shapes: Mapping[str, tuple[int, str]]) -> str:

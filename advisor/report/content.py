@@ -32,7 +32,7 @@ from advisor.report.counted import counted_blocks
 
 VERDICTS = {
     "plan": "as asked",
-    "adjust": "adjusted: something that was asked for is changed, the findings say what",
+    "adjust": "adjusted: not all that was asked for is done, or a lesser kernel does it; the findings say what",
     "fallback": "fallback: the preferred kernel is not rendered or does not run here",
     "refuse": "refused: nothing was rendered",
     "noop": "nothing to launch",
@@ -469,7 +469,11 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         )
         yield Code(f"advisor validate generated/{plan.problem.get('name', 'problem')} --experiment schedule", "sh")
     else:
-        yield Paragraph("There is no choice to test, so no experiment could prove it wrong.")
+        yield Paragraph(
+            "There is no other candidate to test the choice against, so no experiment could prove it wrong."
+            if plan.choice is not None
+            else "There is no choice to test, so no experiment could prove it wrong."
+        )
     if plan.alternatives:
         rows = tuple(
             (each.label, each.choice.kernel_id, _against(each.margin), each.choice.prediction.time_us)

@@ -160,7 +160,8 @@ def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:
     assert found.choice is not None
     assert (found.choice.family, found.choice.schedule, found.choice.cluster) == ("sm100", "clc", (8, 1, 1))
     schedule, claim = (next(each for each in found.steps if each.step == number) for number in (6, 7))
-    times = {row[0]: row[2] for row in schedule.artifact["simulated"]["rows"]}
+    total = schedule.artifact["simulated"]["columns"].index("total_us")
+    times = {row[0]: row[total] for row in schedule.artifact["simulated"]["rows"]}
     assert times["clc"] < times["static"] / 1.015
     assert times["clc"] < times["one_tile"] / 1.015
     assert [row[0] for row in claim.artifact["arrivals"]["rows"]] == ["clc_full", "clc_empty"]
@@ -319,3 +320,78 @@ def test_no_sm_is_called_idle_where_more_ctas_fit_than_the_query_counts(target: 
     assert (residency.sms_used, residency.sms_idle) == (target.sms, 0)
     step = next(each for each in made.steps if each.name == "residency")
     assert any("of which the cluster query counts 8" in each.text for each in step.decisions[0].because)
+
+
+def reasons(made: Plan, step: int) -> list[Any]:
+    return [each for decision in made.steps[step - 1].decisions for each in decision.because]
+
+
+@pytest.mark.parametrize(
+    ("op", "rows", "cols", "changes"),
+    [("logsumexp", 512, 1048576, {"dtype": "fp32"}), ("softmax", 1024, 131072, {}), ("layernorm", 5000, 40000, {}),
+     ("sum", 8192, 8192, {})],
+)  # fmt: skip
+def test_the_times_of_memory_follow_from_the_numbers_that_the_plan_names(
+    op: str, rows: int, cols: int, changes: dict[str, Any]
+) -> None:
+    made = planned(problem(op, rows, cols, **changes), B200)
+    (said,) = [each for each in reasons(made, 2) if "sharpness" in each.numbers]
+    n = said.numbers
+    dram_us = n["dram_bytes"] / (n["dram_bytes_per_us"] * n["read_only"]) * (1.0 + n["idle_share"] * n["idle"])
+    l2_us = n["l2_bytes"] / n["l2_bytes_per_us"]
+    joined_us = (dram_us ** n["sharpness"] + l2_us ** n["sharpness"]) ** (1.0 / n["sharpness"])
+    bounds = made.steps[0].artifact["bounds_us"]
+    of_choice = dict(zip(bounds["columns"], bounds["rows"][-1], strict=True))
+    assert of_choice["dram"] == pytest.approx(dram_us)
+    assert of_choice["l2"] == pytest.approx(l2_us)
+    for each in reasons(made, 6):
+        assert not each.text.startswith("DRAM alone takes")  # the L2 is joined to it
+        if "dram_us" in each.numbers:
+            assert each.numbers["dram_us"] == pytest.approx(joined_us)
+            assert f"DRAM of {dram_us:.4g} us" in each.text
+
+
+def test_weights_that_stay_on_the_sm_are_read_once_a_cta_and_others_for_every_row() -> None:
+    p = problem("layernorm", 5000, 40000, weight=True, bias=True)
+    w = workload(p)
+    for c in space.candidates(p, "sm100"):
+        if space.evaluate(p, c, B200)[0].violation is not None:
+            continue
+        rows = space.read_bytes(p) * kernels.passes(p, c)
+        own, grid = kernels.work_of(c), space.evaluate(p, c, B200)[0].timing.planned
+        weights = w.traffic(c, B200).l2_read_bytes - rows
+        if c.schedule == "static" and own.vectors and own.held + own.weight_slots == 2 * own.vectors:
+            assert weights == space.affine_bytes(p) * grid
+        elif c.schedule == "one_tile" or not own.vectors:
+            assert weights == space.affine_bytes(p) * p.rows
+        else:
+            assert space.affine_bytes(p) * min(grid, p.rows) <= weights <= space.affine_bytes(p) * p.rows
+    choice = planned(p, B200)
+    designs = choice.steps[0].artifact["designs"]
+    (row,) = [dict(zip(designs["columns"], each, strict=True)) for each in designs["rows"]][-1:]
+    assert row["l2_read_bytes"] < 1.1 * space.read_bytes(p)
+
+
+@pytest.mark.parametrize(("out", "cols"), [("bf16", 8), ("fp32", 8)])
+def test_where_row_and_result_are_misaligned_the_one_fix_that_mends_both_is_said(out: str, cols: int) -> None:
+    found = planned(problem(rows=4096, cols=3, out_dtype=out), B200)
+    (finding,) = [each for each in found.findings if each.code == "ROW_STRIDE_16B"]
+    assert f"cols of {cols}, with row_stride" in finding.message
+    assert "pad it to" not in finding.message
+    assert planned(problem(rows=4096, cols=cols, out_dtype=out), B200).verdict == "plan"
+
+
+def test_short_rows_on_the_portable_kernel_are_told_as_what_they_are() -> None:
+    found = planned(problem(rows=4096, cols=3), B200)
+    texts = [each.text for each in reasons(found, 2)]
+    assert "a row is 6 bytes; the smallest cluster whose shared memory keeps it has 1 CTA, 16 bytes each" in texts
+    assert any("asks the L2 for 24 KiB, of which 0 bytes come from DRAM again" in each for each in texts)
+    assert any("the portable kernels keep no row" in each for each in texts)
+    assert not any("cheaper than keeping it" in each for each in texts)
+
+
+def test_a_choice_without_a_rival_is_not_measured_against_itself() -> None:
+    found = planned(problem(rows=4096, cols=3), B200)
+    assert found.alternatives == []
+    assert found.experiment is None
+    assert planned(problem(), B200).experiment is not None

@@ -253,7 +253,7 @@ def test_a_schedule_decides_little_only_where_the_others_take_as_long():
     )
     step = next(each for each in made.steps if each.name == "schedule")
     slower = max(row[-1] for row in step.artifact["simulated"]["rows"])
-    texts = [each.text for each in step.decisions[0].because if each.text.startswith("DRAM alone")]
+    texts = [each.text for each in step.decisions[0].because if each.text.startswith("memory alone")]
     assert texts
     assert ("decides little" in texts[0]) == (slower < 0.05)
     assert "under this schedule" in texts[0]

@@ -162,11 +162,10 @@ class RowReduce(BaseWorkload):
         row, _ = space.evaluate(p, c, profile)
         size, passes = c.cluster_size, kernels.passes(p, c)
         per_cta = kernels.rows_per_cta(c) * min(p.cols, c.tile[1]) * p.in_bytes
-        affine = space.affine_bytes(p) * p.rows if p.elementwise else 0
         return Traffic(
             tma_bytes_per_tile=0,
             smem_fill_bytes_per_tile=per_cta * passes,
-            l2_read_bytes=space.read_bytes(p) * passes + affine,
+            l2_read_bytes=space.read_bytes(p) * passes + space.weight_reads(p, c, row.timing.planned),
             dram_bytes=space.dram_bytes(p, c, profile, row.timing.resident),
             store_bytes=space.written_bytes(p),
             dsmem_bytes=p.rows * size * size * kernels.PARTIAL_BYTES if size > 1 else 0,

@@ -215,8 +215,12 @@ def misaligned(p: RowReduceProblem) -> list[Violation]:
         step = VECTOR_BYTES // size
         if p.rows > 1 and stride % step:
             own = name == "row_stride"
+            packed = own and p.elementwise and p.cols * p.out_bytes % VECTOR_BYTES
             what = "row_stride" if own else "the stride of the packed result, cols,"
-            mend = "pad it to" if own else "the result is packed, so only more columns mend it: cols of"
+            mend = "pad it to" if own and not packed else "the result is packed, so only more columns mend it: cols of"
+            if packed:  # a padded row_stride alone would still decline
+                need = max(step, VECTOR_BYTES // p.out_bytes)
+                mend = f"{mend} {-(-p.cols // need) * need}, with row_stride"
             found.append(
                 Violation(
                     "ROW_STRIDE_16B",

@@ -323,18 +323,38 @@ def row_us(p: RowReduceProblem, c: Candidate) -> tuple[float, float]:
     return start_us, waits_us
 
 
+def idle_share(c: Candidate, profile: DeviceProfile, available: int) -> float:
+    """Of the places of a CTA on each SM, as many to an SM as there are, those that no cluster fills."""
+    ctas = available * c.cluster_size
+    return 1.0 - min(1.0, ctas / (-(-ctas // profile.sms) * profile.sms))
+
+
+def l2_bytes(p: RowReduceProblem, c: Candidate) -> int:
+    """Rows, and the weights that a row waits for: the bytes whose time at the L2 counts."""
+    weights = p.rows * c.cluster_size * fetched_vectors(p, c) * kernels.work_of(c).row_threads * kernels.VECTOR_BYTES
+    return read_bytes(p) * kernels.passes(p, c) + weights
+
+
+def weight_reads(p: RowReduceProblem, c: Candidate, grid: int) -> int:
+    """Bytes of weights and biases that a launch of `grid` clusters asks the L2 for: what a persistent CTA keeps, once;
+    the rest for every row."""
+    w, total = kernels.work_of(c), affine_bytes(p) if p.elementwise else 0
+    if not total:
+        return 0
+    if c.schedule == "one_tile" or not w.vectors:
+        return total * p.rows
+    kept = (w.held + w.weight_slots) / (weights_of(p) * w.vectors)
+    return round(total * (kept * min(p.rows, grid) + (1.0 - kept) * p.rows))
+
+
 def memory_us(
     p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: int, available: int
 ) -> tuple[float, float]:
     """(DRAM, L2) of a launch."""
-    size, w = c.cluster_size, kernels.work_of(c)
     bandwidth = profile.dram_bytes_per_s * (1.0 if p.elementwise else READ_ONLY)
     dram_us = dram_bytes(p, c, profile, resident) / bandwidth * 1e6
-    ctas = available * size
-    idle = 1.0 - min(1.0, ctas / (-(-ctas // profile.sms) * profile.sms))
-    dram_us *= 1.0 + IDLE_SHARE * idle
-    weights = p.rows * size * fetched_vectors(p, c) * w.row_threads * kernels.VECTOR_BYTES
-    return dram_us, (read_bytes(p) * kernels.passes(p, c) + weights) / L2_BYTES_PER_US
+    dram_us *= 1.0 + IDLE_SHARE * idle_share(c, profile, available)
+    return dram_us, l2_bytes(p, c) / L2_BYTES_PER_US
 
 
 def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: int, available: int) -> Timing:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from advisor.kinds.row_reduce import kernels, space
 from advisor.kinds.words import Chosen, View
+from advisor.kinds.workload import DRAM_SHARPNESS
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate
@@ -28,7 +29,42 @@ CLC_ROWS = (
 
 
 def kib(count: float) -> str:
-    return f"{count / 1024:.4g} KiB"
+    """KiB, or bytes where that is less than one."""
+    return f"{count / 1024:.4g} KiB" if count >= 1024 else f"{count:.0f} bytes"
+
+
+def size_of(count: float) -> str:
+    """MiB, or the smaller unit where that is less than one."""
+    return f"{count / 2**20:.4g} MiB" if count >= 2**20 else kib(count)
+
+
+def memory(p: RowReduceProblem, f: Chosen) -> Reason:
+    """The arithmetic of the times of DRAM and L2, with every constant in it."""
+    c, profile, timing = f.candidate, f.profile, f.timing
+    moved, asked = space.dram_bytes(p, c, profile, timing.resident), space.l2_bytes(p, c)
+    faster = 1.0 if p.elementwise else space.READ_ONLY
+    idle = space.idle_share(c, profile, timing.available)
+    dram_us, l2_us = timing.bounds["dram"], timing.bounds["l2"]
+    text = (
+        f"DRAM takes {dram_us:.4g} us: {moved:,} bytes at {f'{faster:g} times ' if faster != 1.0 else ''}"
+        f"{profile.dram_bytes_per_s / 1e6:.4g} bytes a us"
+        + (", as hardly anything is written" if faster != 1.0 else "")
+        + (f", longer by {space.IDLE_SHARE:g} of the {idle:.3g} of the CTAs' places that are empty" if idle else "")
+        + f"; the L2 {l2_us:.4g} us: {asked:,} bytes of rows, and of weights that a row waits for, at "
+        f"{space.L2_BYTES_PER_US:.4g} bytes a us; joined, the {DRAM_SHARPNESS:g}th root of the sum of their "
+        f"{DRAM_SHARPNESS:g}th powers, {timing.dram_us:.4g} us"
+    )
+    numbers = {
+        "dram_bytes": moved,
+        "dram_bytes_per_us": profile.dram_bytes_per_s / 1e6,
+        "read_only": faster,
+        "idle": idle,
+        "idle_share": space.IDLE_SHARE,
+        "l2_bytes": asked,
+        "l2_bytes_per_us": space.L2_BYTES_PER_US,
+        "sharpness": DRAM_SHARPNESS,
+    }
+    return Reason(text=text, evidence="assumed", numbers=numbers)
 
 
 def on_chip(p: RowReduceProblem, cluster: int) -> int:
@@ -68,11 +104,14 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
         again = max(0, moved - space.read_bytes(p) - space.written_bytes(p) - space.affine_bytes(p))
         choice = "streamed twice: once for the partials, once for the results"
         text = (
-            f"the second reading asks the L2 for {space.read_bytes(p) / 2**20:.4g} MiB, of which "
-            f"{again / 2**20:.4g} MiB come from DRAM again"
+            f"the second reading asks the L2 for {size_of(space.read_bytes(p))}, of which "
+            f"{size_of(again)} come from DRAM again"
         )
         because.append(Reason(text=text, evidence="derived", numbers={"again_bytes": again}))
-        if least and size >= least:
+        if c.family == "portable":
+            text = "the portable kernels keep no row: they stream it, in one CTA"
+            because.append(Reason(text=text, evidence="derived"))
+        elif least and size >= least:
             text = (
                 f"{size} CTA{'s' * (size > 1)} could keep the row: it is streamed because the model has the second "
                 "reading, out of the L2, cheaper than keeping it"
@@ -92,6 +131,7 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
             evidence="assumed",
         )
     )
+    because.append(memory(p, f))
     ahead = max(0, c.stages - w.vectors)
     slots = f"{c.stages} slots of 16 bytes a thread" + (
         f": the row and {ahead} vectors of the next one" if w.vectors and ahead else ": the row" if w.vectors else ""
@@ -101,8 +141,8 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
     threads = f"{w.row_threads} threads of a CTA to a row, {beside}"
     shape = [
         Reason(
-            text=f"{tiles.k_steps} vectors a thread, {kernels.resources(c).registers} registers, {w.ctas_per_sm} "
-            f"CTA{'s' * (w.ctas_per_sm != 1)} an SM by registers",
+            text=f"{tiles.k_steps} vector{'s' * (tiles.k_steps != 1)} a thread, {kernels.resources(c).registers} "
+            f"registers, {w.ctas_per_sm} CTA{'s' * (w.ctas_per_sm != 1)} an SM by registers",
             evidence="derived",
             numbers={"vectors": tiles.k_steps, "registers": kernels.resources(c).registers},
         )
@@ -182,7 +222,7 @@ def exchange(p: RowReduceProblem, f: Chosen, traffic: Traffic) -> View:
         because += [
             Reason(
                 text=f"{size} CTAs push {kernels.PARTIAL_BYTES} bytes to each other: {a_row} bytes a row, "
-                f"{traffic.dsmem_bytes / 2**20:.4g} MiB in all, each in a 32-byte segment of its own",
+                f"{size_of(traffic.dsmem_bytes)} in all, each in a 32-byte segment of its own",
                 evidence="derived",
                 numbers={"dsmem_bytes": traffic.dsmem_bytes},
             ),

@@ -273,9 +273,8 @@ def options(rung: Rung, axis: str) -> list[Option]:
             found.append(Option(label, row, time_us, time_us / rung.time_us - 1.0, evidence=evidence))
             continue
         broken = reason[_nearest(rung, axis, mask & (reason >= 0))]
-        values, counts = np.unique(broken, return_counts=True)
-        if len(values):
-            commonest = int(values[int(np.argmax(counts))])
+        if len(broken):
+            commonest = int(np.argmax(np.bincount(broken)))
             count = int(np.count_nonzero(reason[mask] == commonest))
             found.append(Option(label, None, np.inf, np.inf, rung.search.reasons[commonest], count))
     return sorted(found, key=lambda each: each.margin)
@@ -307,8 +306,9 @@ def same_shape(rung: Rung, schedule: Schedule) -> int | None:
 def rejected_counts(search: Search) -> list[tuple[str, int, str]]:
     """(code, candidates, an example's words) of everything that is illegal, the commonest first."""
     found: dict[str, tuple[int, str]] = {}
-    values, counts = np.unique(search.reason[search.reason >= 0], return_counts=True)
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+    counts = np.bincount(search.reason[search.reason >= 0])
+    for value in np.flatnonzero(counts).tolist():
+        count = int(counts[value])
         violation = search.reasons[value]
         before = found.get(violation.code, (0, violation.message))
         found[violation.code] = (before[0] + count, before[1])

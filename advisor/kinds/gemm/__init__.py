@@ -166,8 +166,15 @@ def _cluster_label(v: int) -> Any:
     return " or ".join("x".join(map(str, each)) for each in (shape, (larger // 4096, larger // 64 % 64, larger % 64)))
 
 
+COUNTED = 8192  # values of an axis up to it are counted
+
+
 def _axis(values: NDArray[np.int64], label: Any) -> tuple[Sequence[Any], NDArray[np.int64]]:
-    distinct, codes = np.unique(values, return_inverse=True)
+    if len(values) and values.min() >= 0 and values.max() <= COUNTED:  # counting is ten times as fast as sorting
+        there = np.bincount(values) > 0
+        distinct, codes = np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+    else:
+        distinct, codes = np.unique(values, return_inverse=True)
     return [label(int(each)) for each in distinct], codes
 
 

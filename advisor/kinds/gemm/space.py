@@ -611,6 +611,8 @@ def _ctas_per_sm(profile: DeviceProfile, threads: Ints, registers: Ints, smem: I
 
 
 def _resident(profile: DeviceProfile, fit: Ints, size: Ints) -> Ints:
-    rows, inverse = np.unique(fit * 64 + np.minimum(size, 63), return_inverse=True)
-    answers = [sum(clusters_by_group(profile, int(row) // 64, int(row) % 64)) for row in rows]
-    return np.array(answers, dtype=np.int64)[inverse]
+    keys = fit * 64 + np.minimum(size, 63)
+    answers = np.zeros(int(keys.max(initial=0)) + 1, dtype=np.int64)
+    for row in np.flatnonzero(np.bincount(keys)).tolist():  # few and small: counting is faster than sorting
+        answers[row] = sum(clusters_by_group(profile, row // 64, row % 64))
+    return np.asarray(answers[keys])

@@ -18,6 +18,7 @@ WORDS = {
     "ticket": "persistent, tiles claimed from an atomic counter",
     "clc": "persistent, tiles stolen through Cluster Launch Control",
 }
+DIFFERING = 0.005  # simulation and model of one candidate, from which it is said
 LITTLE = 0.05  # schedules whose times are all within it of the choice's decide little
 COLUMNS = (
     "schedule", "clusters_at_once", "cta", "makespan_us", "total_us", "clusters_started", "most_tiles", "waves",
@@ -58,6 +59,17 @@ def view(f: Facts) -> Step:
             **{f"{name}_us": us for name, us in simulated.items()},
         )
     ]
+    even = not limits["tile_cost_cv"] and not limits["busy_sms"] and top.evidence != "measured"
+    if even and chosen == "one_tile" and own / top.time_us - 1.0 > DIFFERING:
+        because.append(
+            reason(
+                f"the simulation has all CTAs turn together, {own:.4g} us for the choice; what is rejected is held "
+                f"against the model's {top.time_us:.4g} us, in which they drift apart and a part of a turn is a part",
+                "derived",
+                simulated_us=own,
+                time_us=top.time_us,
+            )
+        )
     if in_order[0][0] != chosen and "schedule" not in f.forced:
         gain = own / in_order[0][1] - 1.0
         because.append(

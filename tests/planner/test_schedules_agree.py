@@ -77,3 +77,17 @@ def test_simulate_names_the_places_of_the_pick() -> None:
     row = next(each for each in found.rows if each.schedule == choice.schedule)
     assert row.workers == choice.residency.max_active_clusters
     assert len({each.workers for each in found.rows}) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_simulation_and_model_of_the_choice_differ_both_are_said(name: str) -> None:
+    made = plan_file(EXAMPLES / f"{name}.yaml").plan
+    assert made.choice is not None
+    own = next(row for row in table(made, 6, "simulated") if row["schedule"] == made.choice.schedule)["total_us"]
+    texts = [each.text for each in made.steps[5].decisions[0].because if "turn together" in each.text]
+    if abs(own / made.choice.prediction.time_us - 1.0) > 0.005:
+        (text,) = texts
+        assert f"{own:.4g} us" in text
+        assert f"{made.choice.prediction.time_us:.4g} us" in text
+    else:
+        assert texts == []

@@ -5,6 +5,7 @@ Imports `machine`, `problem`, `records`, `simulation` and `workload`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -33,7 +34,7 @@ RUNS_ON: Mapping[Family, str] = {
 }
 
 
-class BaseWorkload:
+class BaseWorkload(ABC):
     """The common part of a `Workload`. `problem` is the kind's model; OVERRIDES names those of its overrides that
     narrow the search, as its model does."""
 
@@ -89,8 +90,9 @@ class BaseWorkload:
             return ("sm100", "sm90", "portable")
         return ("sm90", "portable") if supports(Feature.WGMMA, profile.arch) else ("portable",)
 
+    @abstractmethod
     def explore(self, profile: DeviceProfile, family: Family, *, forced: bool) -> Search:
-        raise NotImplementedError
+        """Every candidate as columns, with its time or the clause that it breaks: the kind's to say."""
 
     def candidates(self, profile: DeviceProfile, family: Family) -> Sequence[Candidate]:
         """Every legal candidate, fastest first. (The planner works on `explore`, which holds the same as arrays.)"""

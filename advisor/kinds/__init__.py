@@ -31,7 +31,13 @@ _registered: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Makes a kind known to every room. Raises ValueError for a name that is taken."""
+    """Makes a kind known to every room. Raises TypeError for what is no Kind, ValueError for a name that is taken and
+    FileNotFoundError for templates or codes that are not there; then nothing has changed."""
+    if not isinstance(kind, Kind):
+        raise TypeError(f"a Kind is registered, and this is {type(kind).__name__}")
+    for place in (kind.templates, kind.codes):
+        if place is not None and not place.exists():
+            raise FileNotFoundError(f"the kind {kind.name} says that {place} is there, and it is not")
     if kind.name in _registered:
         raise ValueError(f"the kind {kind.name} is there already")
     registry.add(kind.name, kind.problem)

@@ -54,6 +54,16 @@ def test_an_unknown_kind_is_refused_until_it_is_registered() -> None:
         kinds.forget("scale")
 
 
+def test_what_cannot_be_registered_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="this is module"):
+        kinds.register(scale)  # type: ignore[arg-type]
+    for lacks in (replace(scale.KIND, codes=tmp_path / "codes.toml"), replace(scale.KIND, templates=tmp_path / "none")):
+        with pytest.raises(FileNotFoundError, match=r"scale says that .* is there"):
+            kinds.register(lacks)
+        with pytest.raises(KeyError):
+            kinds.kind_of("scale")
+
+
 def test_a_name_is_registered_once(third: kinds.Kind) -> None:
     with pytest.raises(ValueError, match="scale is there already"):
         kinds.register(replace(third, problem=GEMM.problem))

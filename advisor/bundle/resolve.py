@@ -8,6 +8,7 @@ Imports `machine`, `records` and `errors`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -164,12 +165,14 @@ def _argument(bundle: str, argument: Argument, given: Arguments) -> int | float:
     if argument.type == "f32":
         return float(value)
     low = argument.min if argument.min is not None else 0
-    if isinstance(value, bool) or int(value) != value or not low <= value < 2**63:
+    high = argument.max if argument.max is not None else 2**63 - 1
+    if isinstance(value, bool) or not math.isfinite(value) or int(value) != value or not low <= value <= high:
+        most = "" if argument.max is None else f" and at most {high}"
         raise InputError(
             "ARGUMENT_RANGE",
-            f"{bundle}: {argument.name} = {value} is not an integer of at least {low}",
-            fix=f"pass an integer {argument.name} >= {low}",
-            numbers={"argument": argument.name, "value": value, "min": low},
+            f"{bundle}: {argument.name} = {value} is not an integer of at least {low}{most}",
+            fix=f"pass an integer {argument.name} from {low} to {high}",
+            numbers={"argument": argument.name, "value": value, "min": low, "max": high},
         )
     return int(value)
 

@@ -189,6 +189,7 @@ def _argument(argument: Argument) -> Context:
         "name": argument.name,
         "c_type": "int64_t" if is_integer else "float",
         "minimum": argument.min if is_integer else None,
+        "maximum": argument.max if is_integer else None,
         "default": None if default is None else str(int(default)) if is_integer else _float(float(default)),
     }
 

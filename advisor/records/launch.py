@@ -56,6 +56,7 @@ class Argument(Record):
     name: str
     type: Literal["i64", "f32"]
     min: int | None = None
+    max: int | None = None  # beyond it a kernel's own numbers overflow
     default: float | int | None = None  # the problem's own value
 
 

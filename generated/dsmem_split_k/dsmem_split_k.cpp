@@ -113,23 +113,28 @@ Status read_values(const Launcher& launcher, const Arguments& arguments, const O
     const char* name;
     std::int64_t value;
     std::int64_t least;
+    std::int64_t most;
     Number* destination;
   } rows[] = {
-      {"m", arguments.m, 0, &values->m},
-      {"n", arguments.n, 0, &values->n},
-      {"k", arguments.k, 0, &values->k},
-      {"batch", arguments.batch, 0, &values->batch},
-      {"lda", arguments.lda, 1, &values->lda},
-      {"batch_stride_a", arguments.batch_stride_a, 0, &values->batch_stride_a},
-      {"ldb", arguments.ldb, 1, &values->ldb},
-      {"batch_stride_b", arguments.batch_stride_b, 0, &values->batch_stride_b},
-      {"ldd", arguments.ldd, 1, &values->ldd},
-      {"batch_stride_d", arguments.batch_stride_d, 0, &values->batch_stride_d},
+      {"m", arguments.m, 0, 2147483647, &values->m},
+      {"n", arguments.n, 0, 2147483647, &values->n},
+      {"k", arguments.k, 0, 2147483647, &values->k},
+      {"batch", arguments.batch, 0, 2147483647, &values->batch},
+      {"lda", arguments.lda, 1, INT64_MAX, &values->lda},
+      {"batch_stride_a", arguments.batch_stride_a, 0, INT64_MAX, &values->batch_stride_a},
+      {"ldb", arguments.ldb, 1, INT64_MAX, &values->ldb},
+      {"batch_stride_b", arguments.batch_stride_b, 0, INT64_MAX, &values->batch_stride_b},
+      {"ldd", arguments.ldd, 1, INT64_MAX, &values->ldd},
+      {"batch_stride_d", arguments.batch_stride_d, 0, INT64_MAX, &values->batch_stride_d},
   };
   for (const auto& row : rows) {
     if (row.value < row.least) {
       return fail(Status::invalid_argument, "%s is %lld, at least %lld is needed", row.name,
                   static_cast<long long>(row.value), static_cast<long long>(row.least));
+    }
+    if (row.value > row.most) {
+      return fail(Status::invalid_argument, "%s is %lld, at most %lld is taken", row.name,
+                  static_cast<long long>(row.value), static_cast<long long>(row.most));
     }
     *row.destination = number(row.value);
   }

@@ -594,9 +594,11 @@ class Launcher:
     def _names(self, arguments: Mapping[str, Any], sm_budget: int | None) -> dict[str, int]:
         names = {each["name"]: arguments[each["name"]] for each in LAUNCH["arguments"] if each["type"] == "i64"}
         for each in LAUNCH["arguments"]:
-            least = each["min"] or 0
+            least, most = each["min"] or 0, each["max"]
             if each["type"] == "i64" and names[each["name"]] < least:
                 raise LaunchError(f"{each['name']} is {names[each['name']]}, at least {least} is needed")
+            if each["type"] == "i64" and most is not None and names[each["name"]] > most:
+                raise LaunchError(f"{each['name']} is {names[each['name']]}, at most {most} is taken")
         names["num_sms"] = self.sms
         names["sm_budget"] = min(sm_budget or DEFAULT_SM_BUDGET or self.sms, self.sms)
         return names
@@ -717,8 +719,12 @@ def _pack(param: Mapping[str, Any], names: Names, arguments: Mapping[str, Any], 
     if kind in ("ptr", "scratch"):
         return bytes(8)
     if kind == "f32":
-        value = param["value"]
-        return struct.pack("<f", arguments[value] if isinstance(value, str) else value)
+        given = param["value"]
+        value = float(arguments[given] if isinstance(given, str) else given)
+        try:
+            return struct.pack("<f", value)
+        except OverflowError as error:
+            raise LaunchError(f"{param['name']} = {value} does not fit the kernel's f32") from error
     value = _evaluate(param["value"], names)
     try:
         return struct.pack(_INTEGERS[kind], value)

@@ -147,17 +147,22 @@ Status read_values(const Launcher& launcher, const Arguments& arguments, const O
     const char* name;
     std::int64_t value;
     std::int64_t least;
+    std::int64_t most;
     Number* destination;
   } rows[] = {
-      {"rows", arguments.rows, 0, &values->rows},
-      {"cols", arguments.cols, 0, &values->cols},
-      {"row_stride", arguments.row_stride, 1, &values->row_stride},
-      {"out_stride", arguments.out_stride, 1, &values->out_stride},
+      {"rows", arguments.rows, 0, 2147483647, &values->rows},
+      {"cols", arguments.cols, 0, 268435456, &values->cols},
+      {"row_stride", arguments.row_stride, 1, INT64_MAX, &values->row_stride},
+      {"out_stride", arguments.out_stride, 1, INT64_MAX, &values->out_stride},
   };
   for (const auto& row : rows) {
     if (row.value < row.least) {
       return fail(Status::invalid_argument, "%s is %lld, at least %lld is needed", row.name,
                   static_cast<long long>(row.value), static_cast<long long>(row.least));
+    }
+    if (row.value > row.most) {
+      return fail(Status::invalid_argument, "%s is %lld, at most %lld is taken", row.name,
+                  static_cast<long long>(row.value), static_cast<long long>(row.most));
     }
     *row.destination = number(row.value);
   }

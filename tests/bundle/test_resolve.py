@@ -103,6 +103,17 @@ def test_arguments_that_no_launch_can_take_are_named(launch: Launch, arguments: 
     assert _code(error) == code
 
 
+@pytest.mark.parametrize("value", [0, 299, 2**31, float("inf"), float("nan")])
+def test_an_argument_has_a_least_and_a_greatest_value(launch: Launch, value: float) -> None:
+    m = launch.arguments[0].model_copy(update={"min": 300, "max": 400})
+    narrow = launch.model_copy(update={"arguments": [m, *launch.arguments[1:]]})
+    assert complete_arguments(narrow, {"m": 400})["m"] == 400
+    with pytest.raises(AdvisorError) as error:
+        complete_arguments(narrow, {"m": value})
+    assert _code(error) == "ARGUMENT_RANGE"
+    assert error.value.fix == "pass an integer m from 300 to 400"
+
+
 def test_a_missing_argument_is_named(launch: Launch) -> None:
     bare = launch.model_copy(update={"arguments": [launch.arguments[0].model_copy(update={"default": None})]})
     with pytest.raises(AdvisorError, match="'m'") as error:

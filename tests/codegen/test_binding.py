@@ -665,3 +665,9 @@ def test_a_row_reduction_describes_what_it_runs(tmp_path: Path) -> None:
         assert module.run(x, y, weight=weight) is y
         assert driver.launched[0].function == found["kernels"][0]["image"]
         assert found["rung"] in [each["run"] for each in module.LAUNCH["ladder"]]
+        with pytest.raises(module.LaunchError, match="eps = 1e\\+39 does not fit the kernel's f32"):
+            module.run(x, y, weight=weight, eps=1e39)
+        cols = 2**28 + 8  # offsets within a row of more are no longer those of its elements
+        x, y = (FakeArray((2, cols), "<u2", (2 * cols, 2), address) for address in (0x1000_0000, 0x9000_0000))
+        with pytest.raises(module.LaunchError, match="cols is 268435464, at most 268435456 is taken"):
+            module.run(x, y, weight=FakeArray((cols,), "<u2", (2,), 0x3000_0000))

@@ -359,7 +359,8 @@ def test_what_is_wrong_is_a_status_and_a_message(make: Make, tmp_path: Path) -> 
 """
     body += _call(launch, {"m": -1})
     body += _call(launch, {"lda": 0})
-    body += _call(launch, {"m": 2**40, "n": 2**40})
+    body += _call(launch, {"m": 2**31})
+    body += _call(launch, {"m": 2**31 - 1, "n": 2**31 - 1, "batch": 9})
     body += _call(launch, {}, rung="fastest")
     body += _call(launch, {"lda": 97}, rung="sm90_one_tile_s4")
     body += """
@@ -390,6 +391,7 @@ def test_what_is_wrong_is_a_status_and_a_message(make: Make, tmp_path: Path) -> 
         "status 0",
         "status 1 m is -1, at least 0 is needed",
         "status 1 lda is 0, at least 1 is needed",
+        "status 1 m is 2147483648, at most 2147483647 is taken",
         "status 1 sm90_one_tile_s4: an extent or a stride is too large",
         "status 1 there is no rung fastest",
         "status 5 the rung sm90_one_tile_s4 does not run",

@@ -6,14 +6,17 @@ Kernel parameters are expressions over these names; with `swap_ab` a kernel sees
 from __future__ import annotations
 
 from advisor.kinds.workload import Interface
-from advisor.problem.base import TORCH_NAME
+from advisor.problem.base import MAX_EXTENT, TORCH_NAME
 from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.launch import Argument, Buffer
 
 
 def arguments(p: GemmProblem) -> list[Argument]:
     """Extents and strides in elements, alpha and beta; the default of each is the problem's own value."""
-    extents = [Argument(name=each, type="i64", min=0, default=getattr(p, each)) for each in ("m", "n", "k", "batch")]
+    extents = [
+        Argument(name=each, type="i64", min=0, max=MAX_EXTENT, default=getattr(p, each))
+        for each in ("m", "n", "k", "batch")
+    ]
     strides = []
     for name, matrix in _matrices(p):
         strides.append(Argument(name=f"ld{name}", type="i64", min=1, default=matrix.ld))

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
-from advisor.problem.base import TORCH_NAME
-from advisor.problem.row_reduce import RowReduceProblem
+from advisor.problem.base import MAX_EXTENT, TORCH_NAME
+from advisor.problem.row_reduce import MAX_COLS, RowReduceProblem
 from advisor.records.candidate import Candidate
 from advisor.records.case import Case
 from advisor.records.launch import Argument, Buffer
@@ -46,8 +46,8 @@ EMULATED_ELEMENTS = 2**21  # of a case in the emulator
 def arguments(p: RowReduceProblem) -> list[Argument]:
     """Extents, strides in elements, eps; the default of each is the problem's own value."""
     return [
-        Argument(name="rows", type="i64", min=0, default=p.rows),
-        Argument(name="cols", type="i64", min=0, default=p.cols),
+        Argument(name="rows", type="i64", min=0, max=MAX_EXTENT, default=p.rows),
+        Argument(name="cols", type="i64", min=0, max=MAX_COLS, default=p.cols),
         Argument(name="row_stride", type="i64", min=1, default=p.row_stride),
         Argument(name="out_stride", type="i64", min=1, default=max(1, p.cols) if p.elementwise else 1),
         Argument(name="eps", type="f32", default=p.eps),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_an_example_states_its_question_and_the_answer(example: Path) -> None:
     lines = example.read_text().splitlines()
     assert lines[0].startswith("# Question: ")
     assert any(line.startswith("# Answer:   ") for line in lines[1:4])
+
+
+@pytest.mark.parametrize("folder", sorted(GENERATED.iterdir()), ids=lambda path: path.name)
+def test_the_ladder_of_a_plan_is_the_ladder_of_its_bundle(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    launch = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
+    (fallback,) = [each for each in plan["steps"] if each["name"] == "fallback"]
+    assert [row[1] for row in fallback["artifact"]["ladder"]["rows"]] == [each["run"] for each in launch["ladder"]]
 
 
 def test_every_committed_bundle_comes_from_an_example() -> None:

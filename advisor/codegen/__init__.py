@@ -1,8 +1,7 @@
 """Plan to sources, through Jinja. Imports only rooms below `codegen`.
 
 render.py      a plan to a bundle: render_bundle; what validation builds beside it: render_variants
-twins.py       which kernels a bundle holds beside the chosen one
-ladder.py      when each of them runs
+ladder.py      when each of the bundle's kernels runs (which those are: records/twins.py)
 host.py        launcher, binding, test program and README from launch.json
 templates.py   where text comes from: load, render, headers_for
 """

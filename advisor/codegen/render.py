@@ -1,7 +1,7 @@
 """A plan rendered to a bundle: sources, headers, launch.json, host launcher, binding, test program, README.
 
 The same plan renders the same bytes: nothing of a date, a host, a path or an order of a set goes in. The kind hands
-over its kernels (`Workload.kernels`); which of them a bundle holds is `twins.py`, when each runs is `ladder.py`.
+over its kernels (`Workload.kernels`); which of them a bundle holds is `records/twins.py`, when each runs `ladder.py`.
 Imports the rooms below `codegen`; Jinja and the YAML writer only inside functions.
 """
 
@@ -18,7 +18,6 @@ from advisor.bundle.headers import include_closure
 from advisor.bundle.store import BuildUnit, RenderedBundle, check_path, manifest_text, units_of
 from advisor.codegen import host, templates
 from advisor.codegen.ladder import rung
-from advisor.codegen.twins import Twin, other_schedules, twins
 from advisor.errors import RefusedError, ToolError
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile
@@ -37,6 +36,7 @@ from advisor.records.launch import (
     TensorMapParam,
 )
 from advisor.records.plan import Plan
+from advisor.records.twins import Twin, other_schedules, twins
 
 _FACTS = frozenset({"num_sms", "sm_budget"})
 _SAFE_CONTEXT = re.compile(r"[A-Za-z0-9_:.<>,& -]*")

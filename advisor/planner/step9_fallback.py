@@ -11,6 +11,7 @@ from advisor.planner.context import Facts, kernel_id
 from advisor.planner.search import Rung
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Decision, Step
+from advisor.records.twins import twins
 
 WHOLE_GRID = ("one_tile", "clc")
 
@@ -42,7 +43,7 @@ def view(f: Facts) -> Step:
     rows: list[list[object]] = []
     for rung in f.rungs:
         operands = f.tma_operands(rung)
-        for number, c in enumerate(rung_kernels(rung.candidate)):
+        for number, c in enumerate(twin.candidate for twin in twins(rung.candidate)):
             rows.append(
                 [
                     len(rows) + 1,
@@ -72,26 +73,3 @@ def view(f: Facts) -> Step:
         ],
         artifact={"ladder": table(["rung", "kernel", "runs_on", "trigger"], rows)},
     )
-
-
-def rung_kernels(chosen: Candidate) -> list[Candidate]:
-    """The choice and the twins that a bundle builds with it, in the order of the ladder."""
-    if chosen.family == "portable":
-        return [chosen]
-    found = [chosen, chosen.with_schedule("static")]
-    smaller = chosen.in_smaller_clusters if chosen.work.preferred_cluster is not None else chosen
-    found.append(smaller)
-    while smaller.cluster_size > 2:
-        smaller = _halved(smaller)
-        found.append(smaller)
-    found.append(chosen.on_cluster(1, 1, 1).with_schedule("one_tile"))
-    return list(dict.fromkeys(found))
-
-
-def _halved(c: Candidate) -> Candidate:
-    """On clusters of half the size: y before x where it is as long, a pair keeps its two CTAs, slices of K last."""
-    x, y, z = c.cluster
-    least = c.work.least_x
-    if y > 1 and (y >= x or x <= least):
-        return c.on_cluster(x, y // 2, z)
-    return c.on_cluster(x // 2, y, z) if x > least else c.on_cluster(x, y, z // 2)

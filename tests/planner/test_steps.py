@@ -4,43 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.codegen.twins import twins
 from advisor.kinds.gemm import words
 from advisor.kinds.gemm.work import GemmWork, Raster
-from advisor.planner.context import kernel_id
-from advisor.planner.step9_fallback import rung_kernels
 from advisor.records.candidate import Candidate, Resources
 from advisor.records.rows import TileMap
-
-
-def mixes():
-    for preferred in ((4, 1, 1), (2, 4, 1)):
-        work = GemmWork(2, preferred[1], preferred[0], preferred_cluster=preferred)
-        yield Candidate("sm100", (2, 1, 1), "static", (128, 256, 64), 4, 256, work)
-    work = GemmWork(2, 2, 8, preferred_cluster=(8, 2, 1))
-    yield Candidate("sm100", (4, 2, 1), "one_tile", (128, 256, 64), 4, 256, work)
-
-
-def candidates():
-    yield from mixes()
-    shapes = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 4, 1), (16, 1, 1), (1, 1, 8), (2, 2, 4), (4, 4, 1)]
-    for x, y, z in shapes:
-        for schedule in ("one_tile", "static", "ticket", "clc"):
-            for pair in (1, 2) if x % 2 == 0 else (1,):
-                yield Candidate(
-                    family="sm100" if pair == 2 or schedule == "clc" else "sm90",
-                    cluster=(x, y, z),
-                    schedule=schedule,
-                    tile=(128, 256, 64),
-                    stages=4,
-                    threads=256,
-                    work=GemmWork(mma_ctas=pair, multicast_a=y, multicast_b=x, split_k=z),
-                )
-
-
-@pytest.mark.parametrize("chosen", list(candidates()), ids=lambda c: f"{kernel_id(c)}-{c.work.mma_ctas}")
-def test_the_ladder_lists_the_kernels_that_a_bundle_builds(chosen):
-    assert rung_kernels(chosen) == [twin.candidate for twin in twins(chosen)]
 
 
 class _Facts:

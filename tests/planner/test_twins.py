@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.codegen.twins import halved, other_schedules, single_cta, smaller_clusters, twins
 from advisor.kinds.gemm.work import GemmWork
 from advisor.records.candidate import Candidate
+from advisor.records.twins import halved, other_schedules, single_cta, smaller_clusters, twins
 
 
 def _candidate(cluster: tuple[int, int, int], schedule: str = "static", **work: object) -> Candidate:
@@ -56,6 +56,20 @@ def test_the_ladder_of_a_dynamic_kernel_is_static_smaller_clusters_and_one_tile(
         ("static_twin", "static", (4, 1, 1)),
         ("smaller_cluster", "ticket", (2, 1, 1)),
         ("one_tile_twin", "one_tile", (1, 1, 1)),
+    ]
+
+
+def test_a_mix_of_two_sizes_falls_to_the_smaller_one_alone() -> None:
+    work = GemmWork(2, 2, 8, preferred_cluster=(8, 2, 1))
+    mix = Candidate("sm100", (4, 2, 1), "one_tile", (128, 256, 64), 4, 256, work)
+    found = twins(mix)
+    assert [(each.role, each.candidate.cluster, each.candidate.work.preferred_cluster) for each in found] == [
+        ("chosen", (4, 2, 1), (8, 2, 1)),
+        ("static_twin", (4, 2, 1), (8, 2, 1)),
+        ("smaller_cluster", (4, 2, 1), None),
+        ("smaller_cluster", (2, 2, 1), None),
+        ("smaller_cluster", (2, 1, 1), None),
+        ("one_tile_twin", (1, 1, 1), None),
     ]
 
 

@@ -4,7 +4,8 @@
     smaller clusters   16 -> 8 -> 4 -> 2: where the chosen cluster might not be resident (size above 2)
     one-tile twin      one CTA per tile and no cluster: nothing left that residency could refuse
 
-All keep the chosen tile, operands and stages, so that they share its source. Imports `records`.
+All keep the chosen tile, operands and stages, so that they share its source. Step 9 of a plan lists them and `codegen`
+renders them. Imports its own package.
 """
 
 from __future__ import annotations

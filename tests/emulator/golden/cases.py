@@ -548,7 +548,8 @@ def _descriptor_register(writer: Writer, place: Descriptor, base: str) -> str:
 
 
 def _warpgroup_cases() -> list[Case]:
-    cases = [warpgroup_product(f"m64n{n}k16.f32.bf16.bf16") for n in (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)]
+    sizes = (8, 16, 32, 64, 96, 128, 144, 160, 176, 192, 224, 256)
+    cases = [warpgroup_product(f"m64n{n}k16.f32.bf16.bf16") for n in sizes]
     cases += [warpgroup_product("m64n64k16.f32.bf16.bf16", swizzle=each) for each in ("none", "32B", "64B")]
     for each in ("none", "32B", "64B", "128B"):
         cases.append(warpgroup_product("m64n64k16.f32.bf16.bf16", swizzle=each, major_b="MN"))

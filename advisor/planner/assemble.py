@@ -454,7 +454,7 @@ def _remarks(f: Facts, free: Rung | None, source: str, findings: list[Finding]) 
                 code="OVERRIDE_COST",
                 severity="info",
                 message=f"the overrides ({', '.join(workload.forces())}) cost {cost:.1%} against the free choice "
-                f"{kernel_id(free.candidate)} of tile {show(free.candidate.tile)}",
+                f"{kernel_id(free.candidate)}, {free.candidate.part} per CTA",
                 numbers={
                     "cost": cost,
                     "free_kernel": kernel_id(free.candidate),
@@ -502,8 +502,14 @@ def _alternatives(f: Facts) -> list[Alternative]:
     """The best pick under each other cluster size, schedule, MMA form, tile and count of stages, nearest first, no two
     alike. What the model cannot tell from the choice comes last: an experiment against it could refute nothing."""
     top, found, seen = f.top, [], {f.top.candidate}
+    names = {"stages": f.unit.ring}
     rows = [
-        (abs(each.margin) < INDISTINCT, each.margin, f"{axis.replace('_', ' ')} {show(each.label)}", each.row)
+        (
+            abs(each.margin) < INDISTINCT,
+            each.margin,
+            f"{names.get(axis, axis.replace('_', ' '))} {show(each.label)}",
+            each.row,
+        )
         for axis in top.search.roles.alternatives
         for each in f.axis(axis)[:4]
         if each.row is not None and each.label != top.label(axis)
@@ -529,7 +535,7 @@ def _experiment(f: Facts, alternatives: list[Alternative]) -> Experiment | None:
     ahead = ""
     if other:
         c = other.choice.candidate()
-        against = f"{other.choice.kernel_id} with a tile of {show(c.tile)} and {c.stages} stages ({other.label})"
+        against = f"{other.choice.kernel_id} with {c.part} per CTA and {c.stages} {c.unit_words.ring} ({other.label})"
         ahead = f", {abs(other.margin):.1%} {'ahead of' if other.margin >= 0 else 'behind'} it"
     return Experiment(
         question=f"Is {kernel_id(top.candidate)} at least as fast as {against}?",
@@ -563,7 +569,7 @@ def _not_verified(f: Facts, source: str, measurements: int) -> list[str]:
 def _conclusion(f: Facts, verdict: Verdict) -> str:
     top, c = f.top, f.top.candidate
     how = {
-        "one_tile": "one tile per cluster" if c.cluster_size > 1 else "one tile per CTA",
+        "one_tile": f"one {f.unit.one} per {'cluster' if c.cluster_size > 1 else 'CTA'}",
         "static": "a static persistent loop",
         "ticket": "a persistent loop over atomic tickets",
         "clc": "a persistent loop with Cluster Launch Control",
@@ -571,7 +577,7 @@ def _conclusion(f: Facts, verdict: Verdict) -> str:
     cluster = "no cluster" if c.cluster_size == 1 else f"a cluster of {cluster_words(c)}"
     beside_cluster, beside_schedule = c.work.says()
     text = (
-        f"Use {kernel_id(c)}: tile {show(c.tile)} per CTA, {cluster}{beside_cluster}, {how}{beside_schedule}; "
+        f"Use {kernel_id(c)}: {c.part} per CTA, {cluster}{beside_cluster}, {how}{beside_schedule}; "
         f"{'measured' if top.evidence == 'measured' else 'predicted by the model:'} {top.time_us:.4g} us on "
         f"{top.profile.title}, {top.timing.bound} bound"
     )

@@ -12,7 +12,7 @@ from advisor.kinds.workload import Timing, Workload
 from advisor.machine.occupancy import clusters_that_fit, counted_ctas, ctas_per_sm
 from advisor.machine.profile import DeviceProfile
 from advisor.planner.search import MIX_GAIN, TIE, Rung, options
-from advisor.records.candidate import Candidate, Resources
+from advisor.records.candidate import Candidate, Resources, Unit
 from advisor.records.plan import Rejected
 from advisor.records.rows import TileMap
 
@@ -36,6 +36,10 @@ class Facts:
     @property
     def candidate(self) -> Candidate:
         return self.top.candidate
+
+    @property
+    def unit(self) -> Unit:
+        return self.top.candidate.unit_words
 
     @property
     def profile(self) -> DeviceProfile:

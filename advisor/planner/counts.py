@@ -22,7 +22,7 @@ def _places(rung: Rung, choice: Choice) -> list[CountRow]:
     places = "clusters" if size > 1 else "CTAs"
     source = "queried" if fit.queried else "the formula over the profile's SM groups"
     used = choice.prediction.last_wave_use
-    tiles = rung.timing.tiles
+    tiles, many = rung.timing.tiles, rung.candidate.unit_words.many
     workless = max(0, fit.sms_used - tiles * size)  # a CTA is put on an SM that has none while there is one
     few = f", and {tiles} to run" if workless else ""
     return [
@@ -42,7 +42,7 @@ def _places(rung: Rung, choice: Choice) -> list[CountRow]:
             group=PLACES,
             name="waves",
             value=choice.prediction.waves,
-            how=f"{tiles} tiles, {round(tiles / choice.prediction.waves)} {places} at once",
+            how=f"{tiles} {many}, {round(tiles / choice.prediction.waves)} {places} at once",
         ),
         CountRow(group=PLACES, name="of the last wave, in use", unit="%", value=100.0 * used, how="of the line above"),
     ]

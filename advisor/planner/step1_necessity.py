@@ -52,7 +52,11 @@ def _cluster(f: Facts) -> Decision:
         reason(
             f"the choice is bound by {bounds[top.timing.bound]}: {top.timing.bounds[top.timing.bound]:.4g} of "
             f"{top.timing.time_us:.4g} us"
-            + (f" before its tiles are simulated one by one: {top.time_us:.4g} us then" if _simulated(f) else ""),
+            + (
+                f" before its {f.unit.many} are simulated one by one: {top.time_us:.4g} us then"
+                if _simulated(f)
+                else ""
+            ),
             "derived",
             bound=top.timing.bound,
             bound_us=top.timing.bounds[top.timing.bound],
@@ -89,7 +93,7 @@ def _cluster(f: Facts) -> Decision:
         because += _against_single(f, single.row, single.time_us)
     return Decision(
         question="Does a cluster pay?",
-        choice="no cluster: one CTA per tile"
+        choice=f"no cluster: one CTA per {f.unit.one}"
         if size == 1
         else f"a cluster of {top.label('cluster_size')}: {cluster_words(top.candidate)}",
         because=because,
@@ -111,7 +115,7 @@ def _against_single(f: Facts, row: int, time_us: float) -> list[Reason]:
     gain = time_us / top.time_us - 1.0
     speed = f"{gain:.1%} faster" if gain > 0 else f"{-gain:.1%} slower"
     limit = (
-        f"the best single CTAs (tile {show(lone.tile)}) take {time_us:.4g} us, bound by "
+        f"the best single CTAs ({lone.part}) take {time_us:.4g} us, bound by "
         f"{f.workload.bounds[timing.bound]}: {timing.bounds[timing.bound]:.4g} us"
     )
     change = f"{f.workload.gain(f, lone)}: {speed}"

@@ -9,14 +9,14 @@ from advisor.kinds.words import reason, table
 from advisor.kinds.workload import Timing
 from advisor.planner.context import Facts, kernel_id, rejections
 from advisor.planner.search import run, same_shape, schedules_of
-from advisor.records.candidate import SCHEDULES
+from advisor.records.candidate import SCHEDULES, Unit
 from advisor.records.plan import Decision, Rejected, Step
 
 WORDS = {
-    "one_tile": "one cluster tile per cluster",
-    "static": "persistent, tiles dealt out in advance",
-    "ticket": "persistent, tiles claimed from an atomic counter",
-    "clc": "persistent, tiles stolen through Cluster Launch Control",
+    "one_tile": "one {unit.whole} per cluster",
+    "static": "persistent, {unit.many} dealt out in advance",
+    "ticket": "persistent, {unit.many} claimed from an atomic counter",
+    "clc": "persistent, {unit.many} stolen through Cluster Launch Control",
 }
 DIFFERING = 0.005  # simulation and model of one candidate, from which it is said
 LITTLE = 0.05  # schedules whose times are all within it of the choice's decide little
@@ -40,7 +40,7 @@ def view(f: Facts) -> Step:
         total = timing.total_us(outcome.makespan_us)
         simulated[schedule] = total
         c = top.search.candidate(row)
-        shapes[schedule] = (timing.available, f"{c.threads} threads, {c.stages} stages")
+        shapes[schedule] = (timing.available, f"{c.threads} threads, {c.stages} {c.unit_words.ring}")
         rows.append(
             [
                 schedule, *shapes[schedule], outcome.makespan_us, total, outcome.launched, outcome.max_tiles,
@@ -54,7 +54,7 @@ def view(f: Facts) -> Step:
     in_order = sorted(simulated.items(), key=lambda each: (each[1], SCHEDULES.index(each[0])))
     because = [
         reason(
-            _simulated(top.timing.tiles, in_order, shapes),
+            _simulated(f.unit, top.timing.tiles, in_order, shapes),
             "derived",
             **{f"{name}_us": us for name, us in simulated.items()},
         )
@@ -95,7 +95,8 @@ def view(f: Facts) -> Step:
     if limits["tile_cost_cv"]:
         because.append(
             reason(
-                f"tile costs vary with a coefficient of {limits['tile_cost_cv']:g}, as the problem assumes",
+                f"the costs of {f.unit.many} vary with a coefficient of {limits['tile_cost_cv']:g}, as the problem "
+                "assumes",
                 "user",
                 cv=limits["tile_cost_cv"],
             )
@@ -124,7 +125,7 @@ def view(f: Facts) -> Step:
             once = "starts once"
         because.append(
             reason(
-                f"a persistent worker {once}, one tile per cluster starts anew up to {turns} times: "
+                f"a persistent worker {once}, one {f.unit.one} per cluster starts anew up to {turns} times: "
                 f"{simulated['one_tile'] / own - 1.0:+.1%} in this shape",
                 "derived",
                 prologue_us=top.timing.prologue_us,
@@ -150,7 +151,10 @@ def view(f: Facts) -> Step:
         name="schedule",
         decisions=[
             Decision(
-                question="Which schedule?", choice=f"{chosen}: {WORDS[chosen]}", because=because, rejected=rejected
+                question="Which schedule?",
+                choice=f"{chosen}: {WORDS[chosen].format(unit=f.unit)}",
+                because=because,
+                rejected=rejected,
             )
         ],
         artifact={
@@ -169,13 +173,15 @@ def _memory(timing: Timing) -> str:
     return f"memory alone, DRAM of {dram_us:.4g} us and what else it waits for joined,"
 
 
-def _simulated(tiles: int, in_order: Sequence[tuple[str, float]], shapes: Mapping[str, tuple[int, str]]) -> str:
+def _simulated(
+    unit: Unit, tiles: int, in_order: Sequence[tuple[str, float]], shapes: Mapping[str, tuple[int, str]]
+) -> str:
     """The times; with what each schedule's CTAs are where they are not the same."""
     if len(set(shapes.values())) <= 1:
         at_once = next(iter(shapes.values()), (0, ""))[0]
         times = ", ".join(f"{name} {us:.4g} us" for name, us in in_order)
         return (
-            f"{tiles} cluster tiles for {at_once} clusters at once; this shape simulated, launch and DRAM "
+            f"{tiles} {unit.wholes} for {at_once} clusters at once; this shape simulated, launch and DRAM "
             f"included: {times}"
         )
     times = "; ".join(
@@ -183,7 +189,7 @@ def _simulated(tiles: int, in_order: Sequence[tuple[str, float]], shapes: Mappin
         for name, us in in_order
     )
     return (
-        f"{tiles} cluster tiles of this cluster and tile, each schedule simulated in its own best CTAs, launch and "
+        f"{tiles} {unit.wholes} in this shape, each schedule simulated in its own best CTAs, launch and "
         f"DRAM included: {times}"
     )
 

@@ -15,11 +15,12 @@ from advisor.records.candidate import Schedule
 from advisor.records.plan import Decision, Reason, Step
 
 CLC_ROWS = (
-    ("throttle", "the load warp of CTA 0", "mbarrier.arrive as it begins a tile", "before the next one is asked for"),
+    ("throttle", "the load warp of CTA 0", "mbarrier.arrive as it begins a {unit.one}", "before the next one is "
+    "asked for"),
     ("arm", "each CTA's scheduler warp", "mbarrier.arrive.expect_tx of 16 bytes on its own barrier", "before "
     "the request"),
     ("request", "1 elected thread of CTA 0", "clusterlaunchcontrol.try_cancel, multicast to the "
-    "cluster", "one per cluster, one tile ahead"),
+    "cluster", "one per cluster, one {unit.one} ahead"),
     ("wait", "every reading warp", "mbarrier.try_wait.parity with acquire at cluster scope", "16 bytes have landed"),
     ("read", "every reading warp", "one 128-bit load, then is_canceled", "once"),
     ("decode", "every reading warp", "first CTA id + own rank", "only where the predicate says success"),
@@ -28,21 +29,26 @@ CLC_ROWS = (
     "all is done"),
 )  # fmt: skip
 TICKET_ROWS = (
-    ("claim", "1 thread of CTA 0", "atomicAdd on the counter", "one per cluster tile, one ahead"),
+    ("claim", "1 thread of CTA 0", "atomicAdd on the counter", "one per {unit.whole}, one ahead"),
     ("publish", "the same thread", "the ticket into every CTA's slot, then arrive with release", "after the claim"),
     ("read", "every reading warp", "the slot, after acquire", "once"),
     ("release", "every reading warp of every CTA", "arrive at CTA 0", "after the read"),
-    ("stop", "every reading warp", "a ticket of at least the number of cluster tiles ends the loop", "once"),
+    ("stop", "every reading warp", "a ticket of at least the number of {unit.wholes} ends the loop", "once"),
     ("reset", "the launcher", "memset of the counter on the stream", "before every launch"),
 )
 STATIC_ROWS = (
     ("first", "every warp that needs it", "cluster number", "at start; nothing is read or written"),
-    ("next", "every warp that needs it", "+ clusters of the grid", "after each tile"),
-    ("stop", "every warp that needs it", "a number of at least the cluster tiles ends the loop", "after the last tile"),
+    ("next", "every warp that needs it", "+ clusters of the grid", "after each {unit.one}"),
+    (
+        "stop",
+        "every warp that needs it",
+        "a number of at least the {unit.wholes} ends the loop",
+        "after the last {unit.one}",
+    ),
 )
 ONE_TILE_ROWS = (
     ("first", "every warp that needs it", "cluster number", "at start; nothing is read or written"),
-    ("stop", "every warp", "the cluster leaves and the hardware places the next one", "after its tile"),
+    ("stop", "every warp", "the cluster leaves and the hardware places the next one", "after its {unit.one}"),
 )
 ROWS: dict[Schedule, tuple[tuple[str, str, str, str], ...]] = {
     "one_tile": ONE_TILE_ROWS,
@@ -51,8 +57,8 @@ ROWS: dict[Schedule, tuple[tuple[str, str, str, str], ...]] = {
     "clc": CLC_ROWS,
 }
 CHOICES: dict[Schedule, str] = {
-    "one_tile": "no claim: a cluster's number is its tile",
-    "static": "no claim: a cluster's number and the size of the grid give its tiles",
+    "one_tile": "no claim: a cluster's number is its {unit.one}",
+    "static": "no claim: a cluster's number and the size of the grid give its {unit.many}",
     "ticket": "one atomic ticket ahead",
     "clc": "cancel one unlaunched cluster ahead, decode on success only",
 }
@@ -85,7 +91,11 @@ def view(f: Facts) -> Step:
         step=7,
         name="clc",
         decisions=[
-            Decision(question="How is the next tile claimed?", choice=CHOICES[schedule], because=_because(f, schedule))
+            Decision(
+                question=f"How is the next {f.unit.one} claimed?",
+                choice=CHOICES[schedule].format(unit=f.unit),
+                because=_because(f, schedule),
+            )
         ],
         artifact=artifact,
     )
@@ -93,7 +103,7 @@ def view(f: Facts) -> Step:
 
 def _protocol(f: Facts, schedule: Schedule) -> dict[str, Any]:
     rows = f.workload.claim(f.top.candidate.with_schedule(schedule)) or ROWS[schedule]
-    return table(["step", "who", "what", "when"], rows)
+    return table(["step", "who", "what", "when"], [[each.format(unit=f.unit) for each in row] for row in rows])
 
 
 def _because(f: Facts, schedule: Schedule) -> list[Reason]:
@@ -109,7 +119,8 @@ def _because(f: Facts, schedule: Schedule) -> list[Reason]:
                 + (
                     f"hides under a main loop of {timing.main_us:.3g} us"
                     if hides
-                    else f"is longer than a main loop of {timing.main_us:.3g} us, and each tile waits for the rest"
+                    else f"is longer than a main loop of {timing.main_us:.3g} us, and each {f.unit.one} waits for "
+                    "the rest"
                 ),
                 source.kind if source is not None else "assumed",
                 claim_us=timing.claim_us,
@@ -118,10 +129,10 @@ def _because(f: Facts, schedule: Schedule) -> list[Reason]:
         ]
         if schedule == "clc":
             ahead = timing.claims_ahead
-            held = "throttled to one tile ahead"
+            held = f"throttled to one {f.unit.one} ahead"
             if ahead > 1:  # the copies of what is computed next have begun
                 copied = "the one that is" if ahead == 2 else f"{ahead - 1} that are"
-                held = f"claims are at most {ahead} tiles ahead, {copied} being copied and the one after"
+                held = f"claims are at most {ahead} {f.unit.many} ahead, {copied} being copied and the one after"
             found.append(
                 reason(
                     f"{held}: claims further ahead on uneven tiles made up to 42 % longer runs (sched-pass)",
@@ -130,10 +141,11 @@ def _because(f: Facts, schedule: Schedule) -> list[Reason]:
                 )
             )
         return found
+    own = f.unit.many if schedule == "static" else f.unit.one
     found = [
         reason(
-            f"the schedule is {schedule}: every cluster knows its {'tiles' if schedule == 'static' else 'tile'} from "
-            f"its number, {timing.planned} clusters for {timing.tiles} tiles",
+            f"the schedule is {schedule}: every cluster knows its {own} from its number, {timing.planned} clusters for "
+            f"{timing.tiles} {f.unit.many}",
             "derived",
             clusters=timing.planned,
             tiles=timing.tiles,

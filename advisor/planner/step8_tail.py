@@ -13,7 +13,7 @@ from advisor.kinds.words import reason, table
 from advisor.kinds.workload import Timing
 from advisor.planner.context import Facts
 from advisor.planner.search import run, same_shape, schedules_of
-from advisor.records.candidate import Schedule
+from advisor.records.candidate import Schedule, Unit
 from advisor.records.plan import Decision, Step
 
 SKEW = 0.5
@@ -37,12 +37,12 @@ class _Case:
         return max(1, timing.resident // (2 if self.place == "half" else 1))
 
 
-def _cases(timing: Timing) -> list[_Case]:
+def _cases(timing: Timing, unit: Unit) -> list[_Case]:
     resident, own = max(1, timing.resident), timing.tiles
     some = min(own, SKEWED_TILES)
-    of = "this problem" if some == own else f"the first {some} tiles of this problem"
+    of = "this problem" if some == own else f"{some} of its {own} {unit.many}"
     return [
-        _Case("one tile", 1, "resident"),
+        _Case(f"one {unit.one}", 1, "resident"),
         _Case("one fewer than resident", max(1, resident - 1), "resident"),
         _Case("as many as resident", resident, "resident"),
         _Case("one more than resident", resident + 1, "resident"),
@@ -72,7 +72,7 @@ def view(f: Facts) -> Step:
     at_once = ["clusters_at_once"] if alike else [f"{each}_clusters" for each in timings]
     columns = ["case", "tiles", *at_once, *(f"{each}_us" for each in timings), "fastest"]
     rows: list[list[Any]] = []
-    for case in _cases(top.timing):
+    for case in _cases(top.timing, f.unit):
         clusters = {name: case.clusters(timing) for name, timing in timings.items()}
         made = {name: _total_us(timing, name, limits, case) for name, timing in timings.items()}
         shown = list(clusters.values())[: len(at_once)]
@@ -87,10 +87,10 @@ def view(f: Facts) -> Step:
                 question="What does the tail cost?",
                 choice=f"{outcome.waves:.4g} waves, the last one {outcome.last_wave_use:.1%} full"
                 if own > places
-                else f"no tail: {own} cluster tiles, {places} clusters at once",
+                else f"no tail: {own} {f.unit.wholes}, {places} clusters at once",
                 because=[
                     reason(
-                        f"{own} cluster tiles on {places} clusters: {outcome.idle_share:.1%} of the cluster time "
+                        f"{own} {f.unit.wholes} on {places} clusters: {outcome.idle_share:.1%} of the cluster time "
                         "is idle",
                         "derived",
                         tiles=own,
@@ -104,12 +104,13 @@ def view(f: Facts) -> Step:
         ],
         artifact={
             "cases": table(columns, rows),
-            "times_of_cases": "totals as in step 6, launch and DRAM included; a tile takes as long in every case as in "
-            "this problem, and DRAM as much longer as there are more tiles",
-            "fairness": f"no place runs more than {outcome.max_tiles} of {own} tiles; an equal share is "
+            "times_of_cases": "totals as in step 6, launch and DRAM included; a "
+            f"{f.unit.one} takes as long in every case as in this problem, and DRAM as much longer as there are more "
+            f"{f.unit.many}",
+            "fairness": f"no place runs more than {outcome.max_tiles} of {own} {f.unit.many}; an equal share is "
             f"{own / places:.4g}",
-            "starvation_bound": f"every tile has started after at most {own} turns of {turn:.3g} us if one cluster is "
-            f"resident, after {-(-own // places)} with {places}"
+            "starvation_bound": f"every {f.unit.one} has started after at most {own} turns of {turn:.3g} us if one "
+            f"cluster is resident, after {-(-own // places)} with {places}"
             + ("" if limits["tile_cost_cv"] == 0 else ", on average of the skewed costs"),
         },
     )

@@ -21,6 +21,17 @@ SCHEDULES: tuple[Schedule, ...] = (
 )  # simplest first: the tie rule's order
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a cluster works through one after the other, and what its operands wait in: the words of a plan."""
+
+    one: str = "tile"
+    many: str = "tiles"
+    whole: str = "cluster tile"  # the same, where all CTAs of a cluster are meant
+    wholes: str = "cluster tiles"
+    ring: str = "stages"
+
+
 class Work(ABC):
     """The part of a candidate that only its kind understands, and what other rooms ask of any kind's.
 
@@ -71,6 +82,14 @@ class Work(ABC):
         """One CTA's tile along the problem's own extents."""
         return c.tile
 
+    def unit(self, c: Candidate) -> Unit:
+        """What one cluster computes at a time, in words."""
+        return Unit()
+
+    def part(self, c: Candidate) -> str:
+        """What one CTA computes at a time, in words."""
+        return f"tile {' x '.join(map(str, c.tile))}"
+
     def says(self) -> tuple[str, str]:
         """What a plan's conclusion adds in words: right behind the cluster, and behind the schedule."""
         return "", ""
@@ -117,6 +136,18 @@ class Candidate:
     def in_smaller_clusters(self) -> Candidate:
         """What the smaller clusters of a mixed launch run: the same without a preferred cluster."""
         found: Candidate = self.work.in_smaller_clusters(self)
+        return found
+
+    @property
+    def unit_words(self) -> Unit:
+        """What one cluster computes at a time, in words."""
+        found: Unit = self.work.unit(self)
+        return found
+
+    @property
+    def part(self) -> str:
+        """What one CTA computes at a time, in words: "tile 128 x 256 x 64"."""
+        found: str = self.work.part(self)
         return found
 
     @property

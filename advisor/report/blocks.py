@@ -68,17 +68,18 @@ def cell_text(value: object) -> str:
     return str(value)
 
 
-def named_numbers(numbers: dict[str, object]) -> str:
-    """`{"a_bytes": 1, "b": 2}` as `a bytes = 1, b = 2`."""
-    return ", ".join(f"{words(name)} = {cell_text(value)}" for name, value in numbers.items())
+def named_numbers(numbers: dict[str, object], tiles: str = "tiles") -> str:
+    """`{"a_bytes": 1, "b": 2}` as `a bytes = 1, b = 2`. `tiles` as in `words`."""
+    return ", ".join(f"{words(name, tiles)} = {cell_text(value)}" for name, value in numbers.items())
 
 
-def words(name: str) -> str:
-    """A key as words, microseconds as the unit that they are: `bounds_us` as `bounds (us)`."""
+def words(name: str, tiles: str = "tiles") -> str:
+    """A key as words, microseconds as the unit that they are: `bounds_us` as `bounds (us)`. Every kind's plan counts
+    `tiles`, its units of work; `tiles` is what the problem's own are called."""
     name = str(name)
     if name.endswith("_us"):
         name = f"{name.removesuffix('_us')} (us)"
-    return name.replace("_", " ")
+    return " ".join(tiles if each == "tiles" else each for each in name.split("_"))
 
 
 def sentence(text: str) -> str:

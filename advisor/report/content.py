@@ -13,6 +13,7 @@ from typing import Any
 from advisor import errors
 from advisor.problem import resolved
 from advisor.records.acceptance import Acceptance
+from advisor.records.candidate import Unit
 from advisor.records.evidence import GATES, CaseResult, Evidence, Gate, KernelEvidence, Timing
 from advisor.records.plan import PTXAS, Choice, Decision, Plan, Step
 from advisor.report.accepted import accepted_blocks
@@ -160,7 +161,8 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
     single = x * y * z == 1
     cluster = "none (one CTA)" if single else f"{x} x {y} x {z}"
     extras = choice.work.words()
-    preferred = choice.candidate().work.preferred_cluster
+    candidate = choice.candidate()
+    preferred = candidate.work.preferred_cluster
     if preferred is not None:
         cluster = f"{' x '.join(map(str, preferred))} preferred, {cluster} where it has no room"
     fit = choice.residency
@@ -172,7 +174,11 @@ def _choice_rows(choice: Choice) -> list[tuple[Cell, ...]]:
         _tile_row(choice, single),
         ("schedule", choice.schedule.replace("_", " ") + ("; " + ", ".join(extras) if extras else "")),
         ("grid", _grid_text(choice, single)),
-        ("per CTA", f"{choice.threads} threads, {choice.stages} stages, {cell_text(choice.smem_bytes)} bytes of SMEM"),
+        (
+            "per CTA",
+            f"{choice.threads} threads, {choice.stages} {candidate.unit_words.ring}, "
+            f"{cell_text(choice.smem_bytes)} bytes of SMEM",
+        ),
         (
             "resident at once",
             f"up to {fit.max_active_clusters} {'CTAs' if single else 'clusters'} on {fit.sms_used} SMs, "
@@ -249,11 +255,14 @@ def _rung_text(choice: Choice, evidence: Evidence | None, *, short: bool) -> str
 
 def _evidence(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
     yield Heading("2. Evidence")
+    many = _unit(plan).many
     rows: list[tuple[Cell, ...]] = [("-", EVIDENCE_WORDS["user"], text, "") for text in _user_data(plan)]
     for step in plan.steps:
         for decision in step.decisions:
             for reason in decision.because:
-                rows.append((step.step, EVIDENCE_WORDS[reason.evidence], reason.text, named_numbers(reason.numbers)))
+                rows.append(
+                    (step.step, EVIDENCE_WORDS[reason.evidence], reason.text, named_numbers(reason.numbers, many))
+                )
     if plan.steps:
         order = list(EVIDENCE_WORDS.values())
         rows.sort(key=lambda row: order.index(str(row[1])))
@@ -398,7 +407,12 @@ def _artifacts(plan: Plan) -> Iterator[Block]:
         yield Heading(f"Step {step.step}: {words(step.name)}", 3)
         for decision in step.decisions:
             yield from _decision(decision)
-        yield from _artifact(step)
+        yield from _artifact(step, _unit(plan).many)
+
+
+def _unit(plan: Plan) -> Unit:
+    """What the plan's kernel works through, in words."""
+    return plan.choice.candidate().unit_words if plan.choice is not None else Unit()
 
 
 def _decision(decision: Decision) -> Iterator[Block]:
@@ -422,18 +436,19 @@ def _against(margin: float | None) -> str:
     return f"{abs(margin):.1%} {'slower' if margin > 0 else 'faster'}"
 
 
-def _artifact(step: Step) -> Iterator[Block]:
-    """Tables of the artifact under their names; plain facts together in one table before them."""
+def _artifact(step: Step, many: str) -> Iterator[Block]:
+    """Tables of the artifact under their names; plain facts together in one table before them. `many`: what the tiles
+    of a key are called."""
     shown = {name: value for name, value in step.artifact.items() if name != MACHINE}
     tables = {name: value for name, value in shown.items() if _is_table(value)}
     facts = {name: value for name, value in shown.items() if name not in tables}
     if facts:
-        rows = tuple((words(name), _value(value)) for name, value in facts.items())
+        rows = tuple((words(name, many), _value(value)) for name, value in facts.items())
         yield Table(("fact", "value"), rows)
     for name, table in tables.items():
         if not table["rows"]:
             continue
-        columns = tuple(words(each) for each in table["columns"])
+        columns = tuple(words(each, many) for each in table["columns"])
         yield Table(columns, tuple(tuple(_value(cell) for cell in row) for row in table["rows"]), words(name))
 
 
@@ -465,7 +480,7 @@ def _validation(plan: Plan, evidence: Evidence | None) -> Iterator[Block]:
         yield Bullets((f"confirmed if {experiment.confirms_if}", f"refuted if {experiment.refutes_if}"))
         yield Paragraph(
             "What the schedules make of a GPU that other work shares has an experiment of its own: SMs are held while "
-            "each schedule runs the same tiles, and the simulation says first what will come out."
+            "each schedule runs the same work, and the simulation says first what will come out."
         )
         yield Code(f"advisor validate generated/{plan.problem.get('name', 'problem')} --experiment schedule", "sh")
     else:

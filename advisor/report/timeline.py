@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from advisor.planner.schedules import Simulated
+from advisor.records.candidate import Unit
 from advisor.records.plan import Plan
 from advisor.report.blocks import Block, Code, Heading, Paragraph, Table
 from advisor.simulation import Span
@@ -40,13 +41,14 @@ def bar(shares: Sequence[float]) -> str:
 def simulation_blocks(plan: Plan, rows: Sequence[Simulated]) -> list[Block]:
     """What `simulate` prints: the figures of every schedule, and its picture."""
     chosen = plan.choice.schedule if plan.choice else ""
+    unit = plan.choice.candidate().unit_words if plan.choice else Unit()
     table = Table(
         (
             "schedule",
             "clusters at once",
             "total (us)",
             "against the plan",
-            "most tiles of one",
+            f"most {unit.many} of one",
             "idle share",
             "last wave use",
         ),
@@ -67,7 +69,7 @@ def simulation_blocks(plan: Plan, rows: Sequence[Simulated]) -> list[Block]:
     places = f"{rows[0].workers}" if len(workers) == 1 else "its own number of"
     blocks: list[Block] = [
         Heading(f"{plan.problem.get('name', 'problem')} on {plan.target.profile}: schedules", 1),
-        Paragraph(f"{tiles} cluster tiles, each schedule on {places} clusters at once. Simulated: no kernel ran."),
+        Paragraph(f"{tiles} {unit.wholes}, each schedule on {places} clusters at once. Simulated: no kernel ran."),
         table,
     ]
     end = max(row.outcome.makespan_us for row in rows)

@@ -32,7 +32,7 @@ def test_this_problem_in_step_8_is_what_step_6_simulated(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "label"),
-    [(4096, "this problem, skewed by 0.5"), (4097, "the first 4096 tiles of this problem, skewed by 0.5")],
+    [(4096, "this problem, skewed by 0.5"), (4097, "4096 of its 4097 rows, skewed by 0.5")],
 )
 def test_the_skewed_case_says_where_it_has_not_all_tiles(tmp_path: Path, rows: int, label: str) -> None:
     path = tmp_path / "rows.yaml"

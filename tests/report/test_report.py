@@ -6,6 +6,7 @@ import io
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -388,3 +389,13 @@ def test_numbers_of_the_profile_are_evidence_with_their_sources_and_listed_once(
     assert text.count("the driver") == 1
     assert "| compute capability | 9.0 | published | the guide |" in text
     assert text.index("queried from a live GPU | the driver") < text.index("assumed | a guess") < text.index("## 3.")
+
+
+def test_a_plan_of_rows_speaks_of_rows() -> None:
+    """Every kind's plan counts tiles and stages; the words are the kind's own."""
+    text = (Path(__file__).parents[2] / "generated" / "softmax_uneven" / "report.md").read_text(encoding="utf-8")
+    assert "1024 rows on 33 clusters" in text
+    assert "256 threads, 16 slots" in text
+    steps = text[text.index("### Step 6") : text.index("### Step 9")]
+    left = re.sub(r"one[_ ]tile|uneven tiles|clc_tail", "", steps)  # the schedule's name, and what others measured
+    assert not re.search(r"\btiles?\b|\bstages?\b", left)

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from advisor.records.candidate import Candidate, Schedule, Work
+from advisor.records.candidate import Candidate, Schedule, Unit, Work
 from advisor.records.work import WorkRecord
 
 REGISTERS_PER_SM = 65_536
 LOOP_REGISTERS = {"static": 64, "clc": 96}  # of a thread, that a loop over rows takes without spilling
+ROWS = Unit("row", "rows", "row", "rows", "slots")
+ROWS_SIDE_BY_SIDE = Unit("group of rows", "groups of rows", "group of rows", "groups of rows", "slots")
 STREAM_SLOTS = 8  # vectors of a thread in flight where a row is streamed
 
 
@@ -53,6 +55,15 @@ class RowWork(Work):
     def cluster_tile(self, c: Candidate) -> tuple[int, int]:
         """(rows, columns) of one cluster: all of its CTAs share a row."""
         return c.tile[0], c.tile[1] * c.cluster_size
+
+    def unit(self, c: Candidate) -> Unit:
+        return ROWS if c.tile[0] == 1 else ROWS_SIDE_BY_SIDE
+
+    def part(self, c: Candidate) -> str:
+        rows, columns, _ = c.tile
+        if c.cluster_size > 1:
+            return f"{columns} columns of a row"
+        return f"{rows} row{'s' * (rows > 1)} of {columns} columns"
 
     def order_of_sums(self, c: Candidate) -> tuple[Any, ...]:
         return (c.family, c.tile, self.row_threads, self.vectors, self.batch, self.held, c.cluster)

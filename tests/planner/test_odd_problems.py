@@ -167,6 +167,16 @@ def test_a_kernel_that_is_named_and_cannot_take_the_operands_is_refused_by_name(
     assert plan_for(target, **unaligned).verdict == "adjust"
 
 
+@pytest.mark.parametrize("tile", [[256, 128, 32], [256, 256, 64], [512, 512, 64], [8, 8, 32]])
+@pytest.mark.parametrize("target", ["b200", "h200", "rtx_pro_6000"])
+@pytest.mark.parametrize("more", [{"kernel": "portable"}, {}], ids=["named", "misaligned"])
+def test_a_tile_whose_accumulators_fit_no_portable_kernel_is_refused(plan_for, target, tile, more):
+    """256 x 256 floats are more shared memory than any number of stages takes: the deepest ring divided by 0."""
+    plan = plan_for(target, m=1000, n=1000, k=1001, overrides={"tile": tile, **more})
+    assert plan.verdict == "refuse"
+    assert plan.findings[-1].severity == "error"
+
+
 @pytest.mark.parametrize("mma_ctas", [None, 1, 2])
 def test_a_tile_that_no_mma_has_is_refused_with_the_rule_of_both_forms(plan_for, mma_ctas):
     overrides = {"tile": [128, 250, 64]} | ({} if mma_ctas is None else {"mma_ctas": mma_ctas})

@@ -446,7 +446,7 @@ def _deepest(
         return base, module.resources(p, base)
     low, high = stages
     fewest = module.resources(p, base)
-    if high > low:
+    if high > low and fewest.dynamic_smem_bytes <= limit:
         deeper = replace(base, stages=high)
         taken = module.resources(p, deeper)
         if taken.dynamic_smem_bytes > limit:  # what a stage takes is the same for each

@@ -449,11 +449,12 @@ def _remarks(f: Facts, free: Rung | None, source: str, findings: list[Finding]) 
     findings += workload.remarks(f)
     if free is not None:
         cost = top.time_us / free.time_us - 1.0
+        said = "cost nothing" if abs(cost) < 0.0005 else f"cost {cost:.1%}" if cost > 0 else f"save {-cost:.1%}"
         findings.append(
             Finding(
                 code="OVERRIDE_COST",
                 severity="info",
-                message=f"the overrides ({', '.join(workload.forces())}) cost {cost:.1%} against the free choice "
+                message=f"the overrides ({', '.join(workload.forces())}) {said} against the free choice "
                 f"{kernel_id(free.candidate)}, {free.candidate.part} per CTA",
                 numbers={
                     "cost": cost,

@@ -46,10 +46,38 @@ def planned(p: RowReduceProblem, target: DeviceProfile = H200) -> Plan:
 )  # fmt: skip
 def test_the_smallest_cluster_that_keeps_a_row(cols: int, dtype: str, least: int | None) -> None:
     p = problem(cols=cols, dtype=dtype)
-    assert words.least_cluster(p) == least
+    assert words.least_cluster(p, H200) == least
     found = [c for c in space.candidates(p, "sm90") if kernels.work_of(c).vectors]
     legal = [c.cluster_size for c in found if space.evaluate(p, c, H200)[0].violation is None]
     assert min(legal, default=None) == least
+
+
+def said(found: Plan, step: int) -> list[str]:
+    return [each.text for part in found.steps[step - 1].decisions for each in part.because]
+
+
+def test_what_keeps_a_row_is_the_shared_memory_of_the_target() -> None:
+    """200 KB fit one CTA of an H200, and three or more of an RTX PRO 6000, of 99 KB each."""
+    least = {"h200": "1 CTA, 195.3 KiB each", "rtx_pro_6000": "4 CTAs, 48.83 KiB each"}
+    for name, words_of_it in least.items():
+        assert any(words_of_it in each for each in said(planned(problem(cols=100_000), load_profile(name)), 2))
+
+
+def test_what_eight_ctas_would_keep_is_said_where_sixteen_keep_it() -> None:
+    """Of rows that are streamed it says nothing; and 2 KiB would not have filled an SM."""
+    sixteen: dict[str, Any] = {"overrides": {"cluster": [16, 1, 1]}}
+    streamed = planned(problem(cols=8192, **sixteen))
+    assert streamed.choice is not None
+    assert streamed.choice.candidate().work.vectors == 0
+    assert not any("8 CTAs" in each for each in said(streamed, 2))
+    kept = said(planned(problem(cols=524288, **sixteen)), 2)
+    assert "8 CTAs would keep 128 KiB each, 1 CTA to an SM by shared memory" in kept
+
+
+def test_what_a_cluster_gains_where_rows_are_few_is_the_sms_that_they_would_leave() -> None:
+    gained = said(planned(problem("sum", 4, 1048576)), 1)
+    assert any("4 single CTAs would leave 128 of 132 SMs without a row; 16 CTAs share" in each for each in gained)
+    assert not any("fit on an SM" in each for each in gained)
 
 
 @pytest.mark.parametrize("target", [H200, B200])

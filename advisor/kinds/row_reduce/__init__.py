@@ -195,7 +195,7 @@ class RowReduce(BaseWorkload):
         return words.exchange(self.problem, f, self.traffic(f.candidate, f.profile))
 
     def gain(self, f: Chosen, single: Candidate) -> str:
-        return words.gain(self.problem, single, f.candidate)
+        return words.gain(self.problem, f, single)
 
     def units(self, c: Candidate, profile: DeviceProfile) -> NDArray[np.float64]:
         from advisor.simulation import skewed_costs

@@ -106,9 +106,10 @@ def vectors_of(p: RowReduceProblem, cluster: int) -> int:
     return max(1, -(-total // cluster))
 
 
-def holds(p: RowReduceProblem, cluster: int) -> bool:
-    """Whether the shared memory of a cluster takes a row: every thread of a CTA has as many slots as any other."""
-    run, limit = vectors_of(p, cluster), kernels.SMEM_BYTES["sm90"]
+def holds(p: RowReduceProblem, cluster: int, limit: int) -> bool:
+    """Whether `limit` bytes of shared memory a CTA take a cluster's row: every thread of a CTA has as many slots as any
+    other."""
+    run = vectors_of(p, cluster)
     for threads in WIDTHS:
         vectors = -(-run // threads)
         kept = _candidate(p, "sm90", cluster, "static", threads, vectors, RowWork(threads, vectors))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from advisor.kinds.row_reduce import kernels, space
 from advisor.kinds.words import Chosen, View
 from advisor.kinds.workload import DRAM_SHARPNESS
+from advisor.machine.occupancy import ctas_per_sm
 from advisor.machine.profile import DeviceProfile
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate
@@ -72,25 +73,31 @@ def on_chip(p: RowReduceProblem, cluster: int) -> int:
     return space.vectors_of(p, cluster) * kernels.VECTOR_BYTES
 
 
-def least_cluster(p: RowReduceProblem) -> int | None:
-    """The smallest cluster whose CTAs keep a row in their shared memory; None where 16 cannot."""
-    return next((size for size in space.CLUSTERS if space.holds(p, size)), None)
+def least_cluster(p: RowReduceProblem, profile: DeviceProfile) -> int | None:
+    """The smallest cluster of a GPU whose CTAs keep a row in their shared memory; None where its largest cannot."""
+    sizes = [size for size in space.CLUSTERS if size <= profile.max_cluster_size]
+    return next((size for size in sizes if space.holds(p, size, profile.smem_per_block_bytes)), None)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def mapping(p: RowReduceProblem, f: Chosen) -> View:
     c, profile, timing, tiles = f.candidate, f.profile, f.timing, f.tiles
     w, size = kernels.work_of(c), c.cluster_size
-    least, run = least_cluster(p), on_chip(p, size)
+    least, run, most = least_cluster(p, profile), on_chip(p, size), profile.max_cluster_size
     row = p.cols * p.in_bytes
     fits = (
-        f"a row is {kib(row)}; the smallest cluster whose shared memory keeps it has {least} CTA{'s' * (least > 1)}, "
+        f"a row is {kib(row)}; the smallest cluster whose shared memory keeps it has {counted(least, 'CTA')}, "
         f"{kib(on_chip(p, least))} each"
         if least
-        else f"a row is {kib(row)}: {kib(on_chip(p, 16))} for each of 16 CTAs, more than their shared memory"
+        else f"a row is {kib(row)}: {kib(on_chip(p, most))} for each of {counted(most, 'CTA')}, more than their "
+        "shared memory"
     )
     because = [Reason(text=fits, evidence="derived", numbers={"row_bytes": row, "least_cluster": least})]
     if w.vectors:
-        choice = f"kept on chip: {w.vectors} vectors of 16 bytes a thread, {kib(run)} a CTA"
+        choice = f"kept on chip: {counted(w.vectors, 'vector')} of 16 bytes a thread, {kib(run)} a CTA"
     elif not p.elementwise:
         choice = "streamed once: one number a row is the result, so nothing is kept"
         if c.schedule != "one_tile":
@@ -113,16 +120,17 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
             because.append(Reason(text=text, evidence="derived"))
         elif least and size >= least:
             text = (
-                f"{size} CTA{'s' * (size > 1)} could keep the row: it is streamed because the model has the second "
+                f"{counted(size, 'CTA')} could keep the row: it is streamed because the model has the second "
                 "reading, out of the L2, cheaper than keeping it"
             )
             because.append(Reason(text=text, evidence="derived", numbers={"least_cluster": least}))
-    if c.nonportable:
+    if c.nonportable and w.vectors:
         eight = on_chip(p, 8)
         limit = kernels.SMEM_BYTES["sm90"]
         text = f"8 CTAs, the largest portable cluster, would have to keep {kib(eight)} each; a CTA has {kib(limit)}"
         if eight <= limit:
-            text = f"8 CTAs would keep {kib(eight)} each, one CTA to an SM and nothing coming in behind it"
+            fit = kernels.SMEM_PER_SM_BYTES // (eight + kernels.SMEM_RESERVED_BYTES)
+            text = f"8 CTAs would keep {kib(eight)} each, {counted(fit, 'CTA')} to an SM by shared memory"
         because.append(Reason(text=text, evidence="derived", numbers={"bytes_at_8": eight, "limit": limit}))
     because.append(
         Reason(
@@ -133,16 +141,16 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
     )
     because.append(memory(p, f))
     ahead = max(0, c.stages - w.vectors)
-    slots = f"{c.stages} slots of 16 bytes a thread" + (
-        f": the row and {ahead} vectors of the next one" if w.vectors and ahead else ": the row" if w.vectors else ""
-    )
+    slots = f"{counted(c.stages, 'slot')} of 16 bytes a thread"
+    if w.vectors:
+        slots += f": the row and {counted(ahead, 'vector')} of the next one" if ahead else ": the row"
     side = kernels.rows_per_cta(c)
     beside = f"{side} rows side by side" if side > 1 else "one row at a time"
     threads = f"{w.row_threads} threads of a CTA to a row, {beside}"
     shape = [
         Reason(
-            text=f"{tiles.k_steps} vector{'s' * (tiles.k_steps != 1)} a thread, {kernels.resources(c).registers} "
-            f"registers, {w.ctas_per_sm} CTA{'s' * (w.ctas_per_sm != 1)} an SM by registers",
+            text=f"{counted(tiles.k_steps, 'vector')} a thread, {kernels.resources(c).registers} registers, "
+            f"{counted(w.ctas_per_sm, 'CTA')} an SM by registers",
             evidence="derived",
             numbers={"vectors": tiles.k_steps, "registers": kernels.resources(c).registers},
         )
@@ -162,7 +170,7 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
             Decision(
                 question="How many CTAs share a row?",
                 choice=f"{size}" if size > 1 else "one: no cluster",
-                because=[Reason(text=f"{size} CTA{'s' * (size > 1)} of {kib(run)} for each row", evidence="derived")],
+                because=[Reason(text=f"{counted(size, 'CTA')} of {kib(run)} for each row", evidence="derived")],
                 rejected=f.rejections("cluster_size", size, "cluster of {}"),
             ),
             Decision(
@@ -253,12 +261,22 @@ def exchange(p: RowReduceProblem, f: Chosen, traffic: Traffic) -> View:
     )
 
 
-def gain(p: RowReduceProblem, single: Candidate, c: Candidate) -> str:
+def gain(p: RowReduceProblem, f: Chosen, single: Candidate) -> str:
     """What a cluster changes about the best design of single CTAs."""
+    c, sms = f.candidate, f.profile.sms
     if kernels.passes(p, single) > kernels.passes(p, c):
         row = kib(p.cols * p.in_bytes)
-        return f"one CTA cannot keep a row of {row} and reads it twice; {c.cluster_size} CTAs read it once"
-    return f"{c.cluster_size} CTAs share a row: {kib(on_chip(p, c.cluster_size))} each, so more CTAs fit on an SM"
+        why = "cannot keep" if (least_cluster(p, f.profile) or 0) != 1 else "streams"
+        return f"one CTA {why} a row of {row} and reads it twice; {c.cluster_size} CTAs read it once"
+    shared = f"{c.cluster_size} CTAs share a row, {kib(on_chip(p, c.cluster_size))} each"
+    alone = -(-p.rows // kernels.rows_per_cta(single))
+    if alone < sms:
+        return f"{counted(alone, 'single CTA')} would leave {sms - alone} of {sms} SMs without a row; {shared}"
+    many, few = (
+        ctas_per_sm(f.profile, each.threads, each.registers, each.dynamic_smem_bytes)
+        for each in (kernels.resources(c), kernels.resources(single))
+    )
+    return f"{shared}: {many} CTAs fit on an SM, not {few}" if many > few else shared
 
 
 def count_rows(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, traffic: Traffic) -> list[CountRow]:

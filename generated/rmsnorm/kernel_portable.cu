@@ -390,6 +390,30 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         if constexpr (kRowThreads > 32) return exchange.reduce(p);
         return reduce_lanes<TheOp, kRowThreads>(p);
     };
+    // A row whose squares or sums have left float32 is read again from memory and exchanged once more: rare, so a loop
+    // that takes few registers. Rows of one warp go together, for they shuffle together.
+    const auto whole_of = [&](Work work, Partial p) {
+        typename TheOp::Whole whole = TheOp::whole(p, count, eps);
+        if constexpr (TheOp::kOverflows) {
+            const bool overflowed = TheOp::overflowed(p);
+            if (__builtin_expect(kRowThreads < 32 ? __any_sync(0xffffffffu, overflowed) : overflowed, 0)) {
+                const In* begin = x + part.row(work) * row_stride;
+                const float origin = TheOp::kDeviations && part.has(work) ? to_f32(*begin) : 0.0f;
+                const u32 stop = part.has(work) ? end : 0;
+                p = TheOp::identity();
+#pragma unroll 1
+                for (u32 vector = first * kCount; vector < stop; vector += kRowThreads * kCount) {
+#pragma unroll 1
+                    for (u32 i = vector; i < stop && i < vector + kCount; ++i) {
+                        TheOp::add_scaled(p, to_f32(begin[i]), origin);
+                    }
+                }
+                const typename TheOp::Whole scaled = TheOp::whole_scaled(reduced(p), origin, count, eps);
+                if (overflowed) whole = scaled;
+            }
+        }
+        return whole;
+    };
     const auto output = [&](Work work) {
         return Output{y + part.row(work) * out_stride + first * kCount, out_aligned};
     };
@@ -435,7 +459,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         for (u32 v = 0; v < kFetchAhead; ++v) weights.fetch<false>(v, row.left);
         p = reduced(p);
         if constexpr (TheOp::kElementwise) {
-            const typename TheOp::Whole whole = TheOp::whole(p, count, eps);
+            const typename TheOp::Whole whole = whole_of(work, p);
             const Output out = output(work);
             if (is_whole(row.left)) {
                 second_pass<true>(part, row.left, slot, next_row, row_after, out, whole, weights, powers);
@@ -500,7 +524,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         each(false);
         p = reduced(TheOp::settled(p));
         if constexpr (TheOp::kElementwise) {
-            whole = TheOp::whole(p, count, eps);
+            whole = whole_of(work, p);
             each(true);
         } else {
             write_number(work, p);

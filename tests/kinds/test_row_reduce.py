@@ -325,7 +325,9 @@ def test_what_is_recorded_of_torch_is_what_torch_gives() -> None:
     torch = pytest.importorskip("torch")
     recorded = torch_rows.recorded()
     for name, found in torch_rows.of_torch(torch).items():
-        assert np.allclose(found, recorded[name], rtol=0.1 if name.startswith("error") else 1e-6, equal_nan=True), name
+        assert np.allclose(
+            found, recorded[name], rtol=0.1 if name.startswith(("error", "worst")) else 1e-6, equal_nan=True
+        ), name
 
 
 def test_padding_is_no_part_of_the_reference() -> None:

@@ -252,11 +252,12 @@ def sharing(p: RowReduceProblem, c: Candidate) -> list[SharingRow]:
 
 def barriers(p: RowReduceProblem, c: Candidate) -> list[BarrierRow]:
     """The exchange of a row, which a row of one warp needs not; and the claims, where there are any."""
-    return _exchange_rows(c) + (_claim_rows(c) if c.schedule == "clc" else [])
+    return _exchange_rows(p, c) + (_claim_rows(c) if c.schedule == "clc" else [])
 
 
-def _exchange_rows(c: Candidate) -> list[BarrierRow]:
+def _exchange_rows(p: RowReduceProblem, c: Candidate) -> list[BarrierRow]:
     w, size = work_of(c), c.cluster_size
+    again = ", and again for one whose squares overflow" if p.op in NORMS and p.dtype != "fp16" else ""
     if w.row_threads <= 32:
         return []
     found = [
@@ -267,7 +268,7 @@ def _exchange_rows(c: Candidate) -> list[BarrierRow]:
             arrivals=c.threads,
             arrivals_from=f"{c.threads} threads of the CTA, after each warp has written its partial",
             tx_bytes=0,
-            phases="once for each row",
+            phases=f"once for each row{again}",
             failure="a partial would be read before it is there; the other half of the buffer is the next row's",
         )
     ]
@@ -281,7 +282,7 @@ def _exchange_rows(c: Candidate) -> list[BarrierRow]:
                 arrivals_from=f"thread 0 of the CTA, with the bytes that it expects, and a lane of each of {size} "
                 "CTAs, with its push",
                 tx_bytes=size * PARTIAL_BYTES,
-                phases=f"once for each second row: {size} CTAs push {PARTIAL_BYTES} bytes each, itself included",
+                phases=f"once for each second exchange: {size} CTAs push {PARTIAL_BYTES} bytes each, itself included",
                 failure="too many bytes, and the row waits for ever; too few, and a partial is read before it lands",
             ),
             BarrierRow(

@@ -31,13 +31,13 @@ __device__ __forceinline__ Partial reduce_lanes(Partial p) {
         p = RowOp::raised(p, largest);
     }
     if constexpr (RowOp::kDeviations) {  // first the mean of all, so that only sums are left
-        float total = p.a * p.c, count = p.c;
+        float total = RowOp::kParts > 3 ? fmaf(p.a, p.c, p.d) : p.a * p.c, count = p.c;
 #pragma unroll
         for (u32 offset = kLanes / 2; offset > 0; offset /= 2) {
             total += __shfl_xor_sync(0xffffffffu, total, offset);
             count += __shfl_xor_sync(0xffffffffu, count, offset);
         }
-        p = RowOp::about(p, count > 0.0f ? __fdividef(total, count) : 0.0f);
+        p = RowOp::about(p, mean_of(total, count));
         p.c = count;
     }
 #pragma unroll
@@ -46,12 +46,14 @@ __device__ __forceinline__ Partial reduce_lanes(Partial p) {
         if constexpr (!RowOp::kExponential && !RowOp::kDeviations) q.a = __shfl_xor_sync(0xffffffffu, p.a, offset);
         if constexpr (RowOp::kParts > 1) q.b = __shfl_xor_sync(0xffffffffu, p.b, offset);
         if constexpr (RowOp::kParts > 2 && !RowOp::kDeviations) q.c = __shfl_xor_sync(0xffffffffu, p.c, offset);
+        if constexpr (RowOp::kParts > 3) q.d = __shfl_xor_sync(0xffffffffu, p.d, offset);
         p = RowOp::combined(p, q);
     }
     if constexpr (kWidth > 1) {
         p.a = __shfl_sync(0xffffffffu, p.a, 0, kWidth);
         if constexpr (RowOp::kParts > 1) p.b = __shfl_sync(0xffffffffu, p.b, 0, kWidth);
         if constexpr (RowOp::kParts > 2) p.c = __shfl_sync(0xffffffffu, p.c, 0, kWidth);
+        if constexpr (RowOp::kParts > 3) p.d = __shfl_sync(0xffffffffu, p.d, 0, kWidth);
     }
     return p;
 }
@@ -93,7 +95,7 @@ struct Exchange {
         p = reduce_lanes<RowOp, 32, 0>(p);
         const u32 partials = turn * (kWarps * kPartialBytes);
         if (lane == 0) {
-            *reinterpret_cast<Packed*>(memory + partials + warp * kPartialBytes) = {p.a, p.b, p.c, 0.0f};
+            *reinterpret_cast<Packed*>(memory + partials + warp * kPartialBytes) = {p.a, p.b, p.c, p.d};
         }
         __syncthreads();
         if constexpr (kCluster == 1) {
@@ -106,7 +108,8 @@ struct Exchange {
                 if (lane < kCluster) {
                     const u32 there = ptx::mapa_shared_cluster(barrier(turn), lane);
                     ptx::st_async_v4_b32(ptx::mapa_shared_cluster(base + pushed + rank * kPushBytes, lane),
-                                         ptx::mov_b32_f32(p.a), ptx::mov_b32_f32(p.b), ptx::mov_b32_f32(p.c), 0, there);
+                                         ptx::mov_b32_f32(p.a), ptx::mov_b32_f32(p.b), ptx::mov_b32_f32(p.c),
+                                         ptx::mov_b32_f32(p.d), there);
                     ptx::mbarrier_arrive_shared_cluster(there);
                 }
                 __syncwarp();
@@ -125,7 +128,7 @@ private:
     }
 
     struct alignas(16) Packed {
-        float a, b, c, unused;
+        float a, b, c, d;
     };
 
     // A whole warp: kCount partials, `stride` bytes apart, as one.
@@ -135,7 +138,7 @@ private:
         Partial p = RowOp::identity();
         if (lane < kCount) {
             const Packed packed = *reinterpret_cast<const Packed*>(memory + first + lane * stride);
-            p = {packed.a, packed.b, packed.c, 0.0f};
+            p = {packed.a, packed.b, packed.c, RowOp::kParts > 3 ? packed.d : 0.0f};
         }
         constexpr u32 kLanes = kCount > 16 ? 32 : kCount > 8 ? 16 : kCount > 4 ? 8 : kCount > 2 ? 4 : kCount > 1 ? 2 : 1;
         return reduce_lanes<RowOp, kLanes, 32>(p);

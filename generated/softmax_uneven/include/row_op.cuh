@@ -3,14 +3,16 @@
 //
 //   softmax, log_softmax, logsumexp   a = largest element, b = sum of exp(x - a)
 //   layernorm                         a = mean, b = sum of squares of deviations from it, c = count; of one thread's elements
-//                                     a = the mean of its first ones, b, d = sums of squares and of deviations from that
+//                                     a = the mean of its first ones, b, d = sums of squares and of deviations from that.
+//                                     Where elements or results have 24 bits d stays, as what rounding took from the mean
 //   rmsnorm                           a = sum of squares
 //   sum, max                          a
 //
 // Where results keep 24 bits, a sum carries what its additions have rounded away: of exponentials in c, else in b.
 //
 // Infinities and NaN come out as the definition has them: a NaN makes a row NaN, as does an infinite largest element of
-// a softmax; a logsumexp with an infinite largest element is that element.
+// a softmax; a logsumexp with an infinite largest element is that element. Finite numbers whose squares, or whose sum,
+// float32 does not hold leave a norm's partial not finite: such a row is computed again, scaled down (`add_scaled`).
 #pragma once
 
 #include "numbers.cuh"
@@ -43,13 +45,26 @@ __device__ __forceinline__ float exp_above(float x, float reference) {
     }
 }
 
-// sum += x; what that rounds away is added to `lost`. (Knuth: exact whichever is larger. An infinite sum has none.)
-__device__ __forceinline__ void add_exactly(float& sum, float& lost, float x) {
+// sum += x; returns what that rounds away. (Knuth: exact whichever is larger. Of an infinite sum it is NaN.)
+__device__ __forceinline__ float rounded_away(float& sum, float x) {
     const float next = __fadd_rn(sum, x);
     const float part = __fsub_rn(next, sum);
     const float rest = __fadd_rn(__fsub_rn(sum, __fsub_rn(next, part)), __fsub_rn(x, part));
     sum = next;
+    return rest;
+}
+
+// The same added to `lost`; an infinite sum has lost nothing.
+__device__ __forceinline__ void add_exactly(float& sum, float& lost, float x) {
+    const float rest = rounded_away(sum, x);
     lost += rest - rest == 0.0f ? rest : 0.0f;
+}
+
+// A sum over a count of 1 or more, to the nearest float, mostly; 0 of none. As the mean of equal numbers it is that number.
+__device__ __forceinline__ float mean_of(float sum, float count) {
+    const float inverse = ptx::rcp_approx_ftz_f32(count);
+    const float mean = sum * inverse;
+    return count > 0.0f ? fmaf(fmaf(-mean, count, sum), inverse, mean) : 0.0f;
 }
 
 template <u32 kCount>
@@ -83,6 +98,16 @@ __device__ __forceinline__ float squares_of(const float (&x)[kCount]) {
         return even + odd;
     }
 }
+
+// What elements are scaled by where their squares overflow: differences of 2^129 have squares of 2^98 then, and a row of
+// 2^28 of them does not overflow. One of such a row is 2^50 or more, and squares that become 0 are 2^-88 of its square.
+constexpr float kUnit = 0x1p-80f;
+
+// Numbers of this type have squares, and sums, that float32 does not hold.
+template <typename T>
+constexpr bool kLeavesFloat = true;
+template <>
+constexpr bool kLeavesFloat<fp16> = false;
 
 // The larger of two words: of one float, or of each of two 16-bit elements.
 template <typename T>
@@ -118,7 +143,10 @@ struct RowOp {
     static constexpr bool kDeviations = kOp == Op::layernorm;
     static constexpr u32 kCount = kVectorBytes / sizeof(T);
     static constexpr bool kCarries = kExact && kOp != Op::layernorm && kOp != Op::max;
-    static constexpr u32 kParts = kOp == Op::layernorm ? 3 : (kExponential ? 2 : 1) + (kCarries ? 1 : 0);
+    static constexpr bool kTwoMeans = kOp == Op::layernorm && (kExact || sizeof(T) == 4);  // a mean, and what it lacks
+    static constexpr u32 kParts =
+        kOp == Op::layernorm ? (kTwoMeans ? 4 : 3) : (kExponential ? 2 : 1) + (kCarries ? 1 : 0);
+    static constexpr bool kOverflows = (kOp == Op::layernorm || kOp == Op::rmsnorm) && kLeavesFloat<T>;
 
     // What an element that is not there counts as: -infinity or 0.
     static constexpr bool kNothingIsLowest = kExponential || kOp == Op::max;
@@ -199,8 +227,8 @@ struct RowOp {
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) total[i] = sum_of(unpack<T>(words[i]).of);
         const float n = static_cast<float>(there);
-        const float inverse = kWhole ? 1.0f / (kCount * kBatch) : there > 0 ? __fdividef(1.0f, n) : 0.0f;
-        const float mean = sum_of(total) * inverse;
+        const float mean = kWhole ? sum_of(total) * (1.0f / (kCount * kBatch)) : mean_of(sum_of(total), n);
+        float left[kBatch];
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) {
             Vector<T> x = unpack<T>(words[i]);
@@ -208,9 +236,10 @@ struct RowOp {
             for (u32 j = 0; j < kCount; ++j) {
                 x.of[j] = kWhole || j < count[i] ? x.of[j] - mean : 0.0f;
             }
+            left[i] = kTwoMeans ? sum_of(x.of) : 0.0f;
             total[i] = squares_of<kExact>(x.of);
         }
-        return {mean, sum_of(total), n, 0.0f};
+        return {mean, sum_of(total), n, kTwoMeans ? sum_of(left) : 0.0f};
     }
 
     // Further vectors of a thread: deviations from the mean of its first ones. That mean is of elements that count, so
@@ -238,11 +267,21 @@ struct RowOp {
         p.d += sum_of(total);
     }
 
+    // The same partial of deviations from another mean.
+    __device__ __forceinline__ static Partial about(Partial p, float mean) {
+        const float shift = p.a - mean;
+        if constexpr (!kTwoMeans) return {mean, fmaf(p.c * shift, shift, p.b), p.c, 0.0f};
+        const float left = fmaf(p.c, shift, p.d);
+        return {mean, fmaf(p.d + left, shift, p.b), p.c, left};
+    }
+
     // A thread's partial once it has all its elements: what others combine.
     __device__ __forceinline__ static Partial settled(Partial p) {
         if constexpr (kOp == Op::layernorm) {
-            const float shift = p.c > 0.0f ? __fdividef(p.d, p.c) : 0.0f;
-            return {p.a + shift, ptx::max_nan_f32(fmaf(-p.d, shift, p.b), 0.0f), p.c, 0.0f};
+            const float shift = mean_of(p.d, p.c);
+            const float mean = p.a + shift;
+            if constexpr (!kTwoMeans) return {mean, ptx::max_nan_f32(fmaf(-p.d, shift, p.b), 0.0f), p.c, 0.0f};
+            return about(p, mean);
         }
         return p;
     }
@@ -251,12 +290,6 @@ struct RowOp {
     __device__ __forceinline__ static Partial raised(Partial p, float largest) {
         const float scale = exp_above<kExact>(p.a, reference(largest));
         return {largest, p.b * scale, p.c * scale, 0.0f};
-    }
-
-    // The same partial of deviations from another mean.
-    __device__ __forceinline__ static Partial about(Partial p, float mean) {
-        const float shift = p.a - mean;
-        return {mean, fmaf(p.c * shift, shift, p.b), p.c, 0.0f};
     }
 
     // Two partials as one; of exponentials both over one largest element, of deviations both from one mean.
@@ -271,7 +304,7 @@ struct RowOp {
         } else if constexpr (kOp == Op::max) {
             return {ptx::max_nan_f32(p.a, q.a), 0.0f, 0.0f, 0.0f};
         } else if constexpr (kOp == Op::layernorm) {
-            return {p.a, p.b + q.b, p.c, 0.0f};
+            return {p.a, p.b + q.b, p.c, kTwoMeans ? p.d + q.d : 0.0f};
         } else {
             return {p.a + q.a, 0.0f, 0.0f, 0.0f};
         }
@@ -279,25 +312,78 @@ struct RowOp {
 
     // What an element needs to know of its row.
     struct Whole {
-        float shift;
+        float shift;  // what is taken from an element; of a layernorm what is added to one times `scale`
         float scale;
-        float total;  // of an exact softmax: what `scale` is the inverse of
+        float total;  // of an exact softmax: what `scale` is the inverse of; of a layernorm the rest of `shift`
         float rest;   // what rounding took from `total`, or else from `scale`
     };
 
     __device__ __forceinline__ static Whole whole(Partial p, float count, float eps) {
         if constexpr (kExponential) {
             return kExact ? whole_exactly(p) : whole_power(p);
+        } else if constexpr (kOp == Op::layernorm) {
+            return kExact ? whole_deviation_exactly(p, count, eps) : whole_deviation(p, count, eps);
         } else {
-            const float total = kOp == Op::layernorm ? p.b : kCarries ? p.a + p.b : p.a;
-            const float shift = kOp == Op::layernorm ? p.a : 0.0f;
+            const float total = kCarries ? p.a + p.b : p.a;
             if constexpr (kOp == Op::sum || kOp == Op::max) return {total, 0.0f, 0.0f, 0.0f};
-            if constexpr (!kExact) return {shift, rsqrtf(__fdividef(total, count) + eps), 0.0f, 0.0f};
+            if constexpr (!kExact) return {0.0f, rsqrtf(__fdividef(total, count) + eps), 0.0f, 0.0f};
             const double scale = 1.0 / sqrt(static_cast<double>(total) / static_cast<double>(count) +
                                             static_cast<double>(eps));
             const float rounded = static_cast<float>(scale);
-            return {shift, rounded, 0.0f, static_cast<float>(scale - static_cast<double>(rounded))};
+            return {0.0f, rounded, 0.0f, static_cast<float>(scale - static_cast<double>(rounded))};
         }
+    }
+
+    // A row of one number has no deviation, whatever `shift` would be rounded by: its elements are 0 over the root of eps,
+    // which is NaN where that is 0. (Nearer to 0 than this, squares of deviations are 0 too.)
+    __device__ __forceinline__ static bool all_equal(Partial p) { return p.b == 0.0f && fabsf(p.a) > 0x1p-40f; }
+
+    // (x - mean) scale as x scale + shift.
+    __device__ __forceinline__ static Whole whole_deviation(Partial p, float count, float eps) {
+        const float left = kTwoMeans ? mean_of(p.d, count) : 0.0f;
+        const float squares = kTwoMeans ? ptx::max_nan_f32(fmaf(-left, p.d, p.b), 0.0f) : p.b;
+        const float root = rsqrtf(__fdividef(squares, count) + eps);
+        const float scale = all_equal(p) ? 0.0f * root : root;
+        const float shift = -p.a * scale;
+        return {shift, scale, kTwoMeans ? fmaf(-left, scale, fmaf(-p.a, scale, -shift)) : 0.0f, 0.0f};
+    }
+
+    __device__ __forceinline__ static Whole whole_deviation_exactly(Partial p, float count, float eps) {
+        const double elements = static_cast<double>(count), left = static_cast<double>(p.d) / elements;
+        const double squares = static_cast<double>(p.b) - left * static_cast<double>(p.d);
+        const double root = 1.0 / sqrt((squares < 0.0 ? 0.0 : squares) / elements + static_cast<double>(eps));
+        const double scale = all_equal(p) ? 0.0 * root : root;
+        const double shift = -scale * (static_cast<double>(p.a) + left);
+        const float rounded = static_cast<float>(scale), nearest = static_cast<float>(shift);
+        return {nearest, rounded, static_cast<float>(shift - static_cast<double>(nearest)),
+                static_cast<float>(scale - static_cast<double>(rounded))};
+    }
+
+    // The row's squares or sums have left float32, or it has an infinity or a NaN: `add_scaled` and `whole_scaled` say.
+    __device__ __forceinline__ static bool overflowed(Partial p) {
+        return !((kOp == Op::layernorm ? p.b : p.a) < infinity());
+    }
+
+    // Adds an element x as (x - origin) kUnit. Of a layernorm `origin` is the row's first element, so that equal elements
+    // have no deviation at all; of an rmsnorm 0.
+    __device__ __forceinline__ static void add_scaled(Partial& p, float x, float origin) {
+        const float y = fmaf(x, kUnit, -origin * kUnit);
+        if constexpr (kOp == Op::layernorm) {
+            p.c += 1.0f;
+            const float deviation = y - p.a;
+            p.a += __fdividef(deviation, p.c);
+            p.b = fmaf(deviation, y - p.a, p.b);
+        } else {
+            p.a = fmaf(y, y, p.a);
+        }
+    }
+
+    // `whole` of such partials.
+    __device__ __forceinline__ static Whole whole_scaled(Partial p, float origin, float count, float eps) {
+        const float total = kOp == Op::layernorm ? p.b : kCarries ? p.a + p.b : p.a;
+        const float root = rsqrtf(__fdividef(total, count) + eps * kUnit * kUnit);
+        const float scale = total == 0.0f ? 0.0f * rsqrtf(eps) : root;
+        return {kOp == Op::layernorm ? -fmaf(origin, kUnit, p.a) * scale : 0.0f, scale * kUnit, 0.0f, 0.0f};
     }
 
     // With an infinite largest element the definition of a softmax has infinity minus infinity in it.
@@ -358,11 +444,14 @@ struct RowOp {
             return x + lost;
         }
         if constexpr (kOp == Op::log_softmax) return (x - row.shift) - row.scale;
-        if constexpr (kOp == Op::layernorm && !kExact) return fmaf(x, row.scale, -row.shift * row.scale);
+        if constexpr (kOp == Op::layernorm && !kExact) {
+            const float y = fmaf(x, row.scale, row.shift);
+            return kTwoMeans ? y + row.total : y;
+        }
         if constexpr (kOp == Op::layernorm) {
-            float lost = 0.0f;
-            add_exactly(x, lost, -row.shift);
-            return fmaf(x, row.scale, fmaf(x, row.rest, lost * row.scale));
+            float y = x * row.scale;
+            const float rest = fmaf(x, row.rest, fmaf(x, row.scale, -y)) + row.total;
+            return rounded_away(y, row.shift) + rest + y;
         }
         if constexpr (kExact) return fmaf(x, row.scale, x * row.rest);
         return x * row.scale;

@@ -25,6 +25,13 @@ __device__ __forceinline__ u32 max_nan_f16x2(u32 a, u32 b) {
     return value;
 }
 
+// 1 / x to a unit in the last place; subnormal numbers count as zero.
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+    float value;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
+
 // 2^x to about 22 bits; subnormal results become zero.
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
     float value;

@@ -10,7 +10,17 @@ import typer
 
 from advisor.cli.frame import command
 from advisor.cli.options import BundleFolder, DeviceOption, Experiment, Json, Keep, Output, ProblemFile, Quiet, Target
-from advisor.cli.printing import Progress, as_argument, print_blocks, print_document, print_json, say, shown_path, write
+from advisor.cli.printing import (
+    Progress,
+    as_argument,
+    print_blocks,
+    print_document,
+    print_json,
+    say,
+    say_wrapped,
+    shown_path,
+    write,
+)
 from advisor.errors import EXIT_DONE, InputError
 
 if TYPE_CHECKING:
@@ -122,7 +132,7 @@ def _print_generated(generated: workflow.Generated) -> None:
 
 def _print_findings(findings: tuple[Finding, ...]) -> None:
     for each in findings:
-        say(f"  {each.severity}: {each.message} [{each.code}]")
+        say_wrapped(f"  {each.severity}: {each.message} [{each.code}]", 4)
 
 
 @command("validate")

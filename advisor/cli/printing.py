@@ -9,7 +9,9 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +54,12 @@ def write(text: str) -> None:
 
 def say(text: str = "") -> None:
     write(text + "\n")
+
+
+def say_wrapped(text: str, indent: int = 0) -> None:
+    """A text at the width of the terminal, or of 80 columns: no word is broken, later lines are indented."""
+    width = max(shutil.get_terminal_size().columns, indent + 20)
+    say(textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False))
 
 
 def print_document(document: object) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from advisor.cli.frame import command
 from advisor.cli.options import Json
-from advisor.cli.printing import print_document, say
+from advisor.cli.printing import print_document, say, say_wrapped
 from advisor.errors import EXIT_DEVICE, EXIT_DONE, InputError
 
 
@@ -76,16 +76,17 @@ def explain(
         else:
             width = max(map(len, pages))
             for page in pages.values():
-                say(f"{page.code:{width}}  {page.severity:7}  {page.title}")
+                say_wrapped(f"{page.code:{width}}  {page.severity:7}  {page.title}", width + 11)
         return EXIT_DONE
     page = errors.explain(code)
     if as_json:
         print_document(asdict(page))
         return EXIT_DONE
-    say(f"{page.code} ({page.severity}): {page.title}")
-    say(f"\n  {page.meaning}\n\n  What to do: {page.fix}")
-    if page.example:
-        say(f"\n  Example: {page.example}")
+    say_wrapped(f"{page.code} ({page.severity}): {page.title}")
+    paragraphs = [page.meaning, f"What to do: {page.fix}", *([f"Example: {page.example}"] if page.example else [])]
+    for each in paragraphs:
+        say()
+        say_wrapped(f"  {each}", 2)
     return EXIT_DONE
 
 
@@ -113,8 +114,8 @@ def doctor(as_json: Json = False) -> int:
         width = max(len(check.name) for check in checks)
         for check in checks:
             mark = "ok" if check.ok else "MISSING" if check.required else "none"
-            say(f"{check.name:{width}}  {mark:7}  {check.detail}")
+            say_wrapped(f"{check.name:{width}}  {mark:7}  {check.detail}", width + 11)
             if not check.ok and check.fix:
-                say(f"{'':{width}}           fix: {check.fix}")
+                say_wrapped(f"{'':{width}}           fix: {check.fix}", width + 11)
         say("\nKernels can be compiled here." if healthy else "\nKernels cannot be compiled here.")
     return EXIT_DONE if healthy else EXIT_DEVICE

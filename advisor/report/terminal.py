@@ -14,6 +14,8 @@ from rich.text import Text
 from advisor.report.blocks import Block, Bullets, Code, Heading, Paragraph, Table, cell_text, sentence
 
 COLUMN_GAP = 2  # the padding and the divider of a column
+SLIVER = 24  # characters; a long text in a column that is narrower cannot be read
+MOST_LINES = 8  # of a cell in one
 
 
 def print_blocks(blocks: Sequence[Block], console: Console) -> None:
@@ -48,10 +50,11 @@ def _bullet(text: str) -> RenderableType:
 
 
 def _table(table: Table, width: int) -> RenderableType:
-    """A table in which no word is broken; one record per row where the width is too small for that."""
+    """A table in which no word is broken and no text runs down a sliver; one record per row where the width is too
+    small for that."""
     texts = [[cell_text(each) for each in row] for row in table.rows]
     widths = _widths(table.columns, texts, width)
-    if widths is None:
+    if widths is None or any(_runs_down(text, own) for row in texts for text, own in zip(row, widths, strict=True)):
         return _records(table, texts)
     rich_table = RichTable(
         box=box.SIMPLE_HEAD,
@@ -68,6 +71,10 @@ def _table(table: Table, width: int) -> RenderableType:
     for row in texts:
         rich_table.add_row(*(Text(each) for each in row))
     return rich_table
+
+
+def _runs_down(text: str, width: int) -> bool:
+    return width < SLIVER and len(text) > MOST_LINES * width
 
 
 def _widths(columns: Sequence[str], texts: Sequence[Sequence[str]], width: int) -> list[int] | None:

@@ -441,6 +441,18 @@ def test_explain_prints_a_page_and_lists_all(advisor: Advisor) -> None:
     assert advisor("explain", "--json").document[0]["code"]
 
 
+@pytest.mark.parametrize("arguments", [("explain",), ("explain", "CLUSTER_OCCUPANCY"), ("doctor",)])
+def test_what_is_printed_line_by_line_keeps_to_80_columns(
+    advisor: Advisor, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = advisor(*arguments).stdout
+    monkeypatch.setenv("COLUMNS", "1000")
+    wide = advisor(*arguments).stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert narrow.split() == wide.split()
+
+
 def test_doctor_without_a_gpu_is_healthy_and_gives_the_reason(advisor: Advisor, no_gpu: None) -> None:
     result = advisor("doctor", "--json")
     assert result.status == EXIT_DONE

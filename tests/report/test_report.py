@@ -312,6 +312,17 @@ def test_the_terminal_rendering_fits_its_width_and_breaks_no_word(plan: Plan, ev
             assert expected - shown == Counter(), "a word of a table is cut or lost"
 
 
+@pytest.mark.parametrize(("words", "heads"), [(20, 1), (90, 2)])
+def test_a_long_text_does_not_run_down_a_sliver(words: int, heads: int) -> None:
+    """It takes the whole width, with the names of the columns beside each row."""
+    rows = tuple(("a" * 30, "b" * 30, "word " * count) for count in (1, words))
+    stream = io.StringIO()
+    print_blocks([Table(("first", "second", "third"), rows)], Console(file=stream, width=80))
+    lines = stream.getvalue().splitlines()
+    assert sum("first" in line for line in lines) == heads
+    assert len(lines) < 25
+
+
 class _Balance(HTMLParser):
     VOID = frozenset(["meta"])
 

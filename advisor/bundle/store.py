@@ -22,7 +22,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -35,7 +35,7 @@ from advisor import __version__
 from advisor.bundle.coherence import check_launch
 from advisor.bundle.headers import headers_of, include_closure
 from advisor.errors import BundleError, OutputError
-from advisor.records.base import Record, canonical_json
+from advisor.records.base import Record, canonical_json, converted
 from advisor.records.launch import Launch
 from advisor.records.plan import Plan
 
@@ -234,15 +234,25 @@ def _read_once(folder: Path) -> Bundle:
         plan = Plan.model_validate_json(files["plan.json"])
         launch = Launch.model_validate_json(files["launch.json"])
     except ValidationError as error:
-        raise BundleError(
-            "BUNDLE_SCHEMA",
-            f"{folder}: {error.title} does not follow this version's schema: {error.errors()[0]['msg']}",
-            fix="generate the bundle again with this version",
-            numbers={"errors": error.error_count()},
-        ) from error
+        first = error.errors()[0]
+        raise _off_schema(folder, error.title, first["loc"], first["msg"], error.error_count()) from error
+    found = converted(json.loads(files["launch.json"]), launch.model_dump())
+    if found is not None:
+        place, value, meant = found
+        raise _off_schema(folder, "Launch", (place,), f"{json.dumps(value)} is not {meant}")
     check_launch(launch, files, folder)
     name = str(manifest["name"])
     return Bundle(folder, name, files["problem.yaml"], plan, launch, files, _sha256(manifest_text.encode()))
+
+
+def _off_schema(folder: Path, record: str, place: Sequence[int | str], fault: str, count: int = 1) -> BundleError:
+    where = ".".join(map(str, place))
+    return BundleError(
+        "BUNDLE_SCHEMA",
+        f"{folder}: {record} does not follow this version's schema: {f'{where}: ' if where else ''}{fault}",
+        fix="generate the bundle again with this version",
+        numbers={"errors": count, "place": where},
+    )
 
 
 def _is_there(folder: Path) -> bool:

@@ -185,7 +185,7 @@ class Kernel(Record):
     attributes: LaunchAttributes = LaunchAttributes()
     params: list[Param]
     tile: tuple[int, int, int]  # (M, N, K) per CTA, MMA coordinates: for reports and cases
-    split_k: int = 1
+    split_k: int = Field(default=1, ge=1, lt=2**31)
     swap_ab: bool = False
 
 

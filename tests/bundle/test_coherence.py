@@ -31,6 +31,14 @@ def param(index: int, **fields: object) -> Callable[[Document], object]:
     return lambda document: document["kernels"][0]["params"][index].update(fields)
 
 
+def argument(index: int, **fields: object) -> Callable[[Document], object]:
+    return lambda document: document["arguments"][index].update(fields)
+
+
+def buffer(name: str, **fields: object) -> Callable[[Document], object]:
+    return lambda document: document["buffers"][name].update(fields)
+
+
 def rung(**fields: object) -> Callable[[Document], object]:
     return lambda document: document["ladder"][0].update(fields)
 
@@ -94,6 +102,36 @@ def test_every_committed_launch_holds_together(launch: Path) -> None:
         (lambda document: document["arguments"].append(document["arguments"][0]), "more than once"),
         (lambda document: document["arguments"][0].update(name="__class__"), "no name for an argument"),
         (lambda document: document["arguments"][0].update(name="num_sms"), "the device answers"),
+        (argument(0, min=9, max=8), "at least 9 and at most 8"),
+        (argument(0, default=-1), "its default -1 is out of its range"),
+        (argument(0, default=1.5), "its default 1.5 is no whole number"),
+        (buffer("A", align_bytes=0), "power of two"),
+        (buffer("A", align_bytes=-16), "power of two"),
+        (buffer("A", align_bytes=2**40), "power of two up to"),
+        (argument(0, max=2**70), "no number of 64 bits"),
+        (param(0, name=""), "no name for a parameter"),
+        (buffer("A", shape=["batch", "m", -1]), "-1 is no number of a launch"),
+        (buffer("A", shape=["batch", "m", 2**63]), "is no number of a launch"),
+        (kernel(registers=0), "0 registers"),
+        (kernel(registers=2**31), "registers a thread"),
+        (kernel(tmem_columns=-1), "tensor memory"),
+        (kernel(tmem_columns=48), "tensor memory"),
+        (kernel(tmem_columns=1024), "tensor memory"),
+        (kernel(dynamic_smem_bytes=-1), "no number of a launch"),
+        (kernel(dynamic_smem_bytes=232_449), "at most 232448"),
+        (kernel(dynamic_smem_bytes="200000 + 32449"), "at most 232448"),
+        (kernel(static_smem_bytes=-1), "shared memory"),
+        (kernel(grid_blocks=["0", "1", "1"]), "0 blocks along x"),
+        (kernel(grid_blocks=[1, 65_536, 1]), "65536 blocks along y"),
+        (kernel(tile=[0, 128, 64]), "a tile of [0, 128, 64]"),
+        (kernel(nonportable=True), "not of a non-portable size"),
+        (param(0, rank=6), "rank 6"),
+        (param(0, rank=0), "rank 0"),
+        (param(0, box_dim=[64]), "not those of rank"),
+        (param(0, box_dim=[64, 257, 1]), "a box of"),
+        (param(0, box_dim=[64, 0, 1]), "a box of"),
+        (param(0, element_strides=[1, 1, 9]), "a step of"),
+        (param(2, value=-4), "-4 is no number of a launch"),
     ],
 )
 def test_what_does_not_fit_is_named(rendered: RenderedBundle, change: Callable[[Document], object], words: str) -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,40 @@ def test_a_manifest_that_cannot_be_trusted_is_refused(
     with pytest.raises(AdvisorError) as error:
         read_bundle(folder)
     assert _code(error) == (code, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("kernels", 0, "block", 0), True, "kernels.0.block.0: true is not a whole number"),
+        (("kernels", 0, "block", 0), "256", 'kernels.0.block.0: "256" is not a whole number'),
+        (("kernels", 0, "block", 0), 256.0, "kernels.0.block.0: 256.0 is not a whole number"),
+        (("kernels", 0, "block", 0), 1.5, "kernels.0.block.0"),
+        (("kernels", 0, "nonportable"), 0, "kernels.0.nonportable: 0 is not true or false"),
+        (("kernels", 0, "registers"), "64", 'kernels.0.registers: "64" is not a whole number'),
+        (("kernels", 0, "dynamic_smem_bytes"), False, "kernels.0.dynamic_smem_bytes: false is not a whole number"),
+        (("buffers", "A", "align_bytes"), True, "buffers.A.align_bytes: true is not a whole number"),
+        (("kernels", 0, "split_k"), -2, "kernels.0.split_k: "),
+        (("schema_version",), True, "schema_version: true is not a whole number"),
+        (("name",), 7, "name: "),
+    ],
+)
+def test_a_launch_file_of_other_types_is_refused_with_the_place(
+    tmp_path: Path, rendered: RenderedBundle, place: tuple[int | str, ...], value: object, words: str
+) -> None:
+    document = json.loads(rendered.files["launch.json"])
+    inside: Any = document
+    for each in place[:-1]:
+        inside = inside[each]
+    inside[place[-1]] = value
+    files = {name: text for name, text in rendered.files.items() if name != "manifest.json"}
+    files["launch.json"] = json.dumps(document)
+    files["manifest.json"] = store.manifest_text(rendered.name, files)
+    folder = write_bundle(tmp_path / "sample", replace(rendered, files=files))
+    with pytest.raises(AdvisorError) as error:
+        read_bundle(folder)
+    assert _code(error) == ("BUNDLE_SCHEMA", 2)
+    assert words in error.value.message
 
 
 def test_a_symbolic_link_never_leads_out_of_the_folder(tmp_path: Path, rendered: RenderedBundle) -> None:

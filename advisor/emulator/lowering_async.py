@@ -96,11 +96,22 @@ def copy(emitter: Emitter, index: int, instruction: Instruction) -> None:
         lanes = emitter.lanes(instruction)
         emitter.emit(f"M.transfers.bulk_wait(g, {index}, {count.value}, {instruction.has('read')}, {lanes})")
     elif instruction.has("prefetch"):
-        return
+        _prefetch(emitter, index, instruction)
     elif instruction.has("tensor"):
         _tensor_copy(emitter, index, instruction)
     else:
         _bulk_copy(emitter, index, instruction)
+
+
+def _prefetch(emitter: Emitter, index: int, instruction: Instruction) -> None:
+    """A hint to L2. What the plain form demands of its bytes is checked; the form with a tensor map does nothing."""
+    if instruction.has("tensor"):
+        return
+    emitter.only(instruction, "async", "bulk", "prefetch", "L2", "global", "L2::cache_hint")
+    source, size = instruction.operands[:2]
+    assert isinstance(source, Address)
+    place, count = emitter.address(source, 64), _number(emitter, size)
+    emitter.emit(f"M.transfers.bulk_prefetch(g, {index}, {place}, {count}, {emitter.lanes(instruction)})")
 
 
 def _tensor_copy(emitter: Emitter, index: int, instruction: Instruction) -> None:

@@ -168,6 +168,12 @@ class Global:
         first = self._starts[0] if len(self._starts) else 0
         return np.where(active, inside, first), whole
 
+    def has(self, address: int, size: int) -> bool:
+        """Whether one buffer has all of these bytes."""
+        inside = address - GLOBAL_BASE
+        index = int(np.searchsorted(self._starts, inside, "right")) - 1
+        return index >= 0 and inside + size <= int(self._ends[index])
+
     def describe(self, address: int, size: int) -> str:
         """What lies at an address that no buffer has."""
         if address < 1 << 16:

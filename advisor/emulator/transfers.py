@@ -452,6 +452,18 @@ class Transfers:
                 there = [ends[0], at] if rank is None else [ends[0] & _LOCAL | high, at & _LOCAL | high]
                 self._bulk_load(g, index, lane, form, there[0], ends[1], count, there[1])
 
+    def bulk_prefetch(self, g: Group, site: int, source: Array, size: Array, lanes: Array | None) -> None:
+        """`cp.async.bulk.prefetch` into L2. It gives no value to anybody: no race, no read of what nobody has written
+        or of what an earlier kernel still writes; only the bytes that it names have to exist."""
+        for index, lane in self.engine.each_lane(g, lanes):
+            address, count = int(source[index, lane]), int(size[index, lane])
+            if count % 16 or address % 16:
+                message = f"a bulk prefetch of {count} bytes from {address:#x}: both are multiples of 16"
+                self.machine.fail(g, site, "EMU_MISALIGNED", message, index, lane)
+            if count and not self.machine.globals.has(address, count):
+                message = f"a bulk prefetch of {self.machine.globals.describe(address, count)}"
+                self.machine.fail(g, site, "EMU_OUT_OF_BOUNDS", message, index, lane)
+
     def _bulk_load(
         self, g: Group, index: int, lane: int, form: Bulk, to: int, source: int, count: int, barrier: int
     ) -> None:

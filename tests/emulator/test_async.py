@@ -91,6 +91,73 @@ def test_a_bulk_copy_to_every_cta_of_a_cluster(policy):
     assert (found == np.tile(INDEX, 2)).all()
 
 
+PREFETCH = "cp.async.bulk.prefetch.L2.global"
+BYTES = 256  # of each buffer
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_bulk_prefetch_changes_nothing(policy):
+    """All of a buffer, its last 16 bytes, nothing at its end, and with a size in a register and a cache policy."""
+    body = f"""{ADDRESSES} mov.u32 %s4, {BYTES}; createpolicy.fractional.L2::evict_first.b64 %q1;
+        @%p0 {PREFETCH} [%d0], {BYTES}; @%p0 {PREFETCH} [%d0+{BYTES - 16}], 16; @%p0 {PREFETCH} [%d0+{BYTES}], 0;
+        @%p0 {PREFETCH}.L2::cache_hint [%d0], %s4, %q1; ld.global.u32 %r9, [%d3]; st.global.u32 [%d4], %r9; ret;"""
+    outcome = execute(body, declarations=SHARED, async_policy=policy)
+    assert outcome.warnings == ()
+    assert (outcome.typed("OUT") == INDEX).all()
+
+
+WRONG_PREFETCHES = {
+    "[%d0+8], 16": ("EMU_MISALIGNED", "both are multiples of 16"),
+    "[%d0+8], 0": ("EMU_MISALIGNED", "both are multiples of 16"),
+    "[%d0], 24": ("EMU_MISALIGNED", "a bulk prefetch of 24 bytes"),
+    f"[%d0+{BYTES}], 16": ("EMU_OUT_OF_BOUNDS", "16 bytes past its end"),
+    f"[%d0+16], {BYTES}": ("EMU_OUT_OF_BOUNDS", "16 bytes past its end"),
+    "[%d0-16], 32": ("EMU_OUT_OF_BOUNDS", "no address of global memory"),  # it ends in the first buffer
+    "[%d1-16], 32": ("EMU_OUT_OF_BOUNDS", "bytes past its end"),  # it begins in the gap before a buffer
+    "[%d0], 8192": ("EMU_OUT_OF_BOUNDS", f"{8192 - BYTES} bytes past its end"),  # it ends in the next buffer
+    "[%d9], 16": ("EMU_OUT_OF_BOUNDS", "null pointer"),
+    "[%d9-16], 16": ("EMU_OUT_OF_BOUNDS", "a bulk prefetch of 16 bytes"),  # the last of all addresses
+    "[%q0], 16": ("EMU_OUT_OF_BOUNDS", "no address of global memory"),
+}
+
+
+@pytest.mark.parametrize("operands", list(WRONG_PREFETCHES))
+def test_a_wrong_bulk_prefetch_is_reported_for_lanes_that_make_it(operands):
+    """One lane makes it. Where no lane does, under a guard or behind a branch, nobody looks at its operands."""
+    code, words = WRONG_PREFETCHES[operands]
+    line = f"{PREFETCH} {operands};"
+    begin = f"{ADDRESSES} mov.u64 %d9, 0; cvt.u64.u32 %q0, %s0; cvta.shared.u64 %q0, %q0; setp.eq.u32 %p2, %r0, NEVER;"
+    with pytest.raises(KernelFault) as caught:
+        execute(begin.replace("NEVER", "37") + f"@%p2 {line} ret;", declarations=SHARED)
+    assert caught.value.code == code
+    assert words in str(caught.value)
+    place = caught.value.finding.place
+    assert (place.warp, place.lane, place.instruction) == (1, 5, PREFETCH)
+    unmade = begin.replace("NEVER", "64")
+    for body in (f"@%p2 {line} ret;", f"@!%p2 bra END; {line} END: ret;"):
+        assert execute(unmade + body, declarations=SHARED).warnings == ()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_bulk_prefetch_reads_no_value(policy):
+    """It races with no write, and may name bytes that nobody has written yet; a bulk load at its place does neither."""
+    body = f"{ADDRESSES} setp.eq.u32 %p2, %r0, 32; @%p2 {PREFETCH} [%d1], {BYTES}; st.global.u32 [%d4], %r3; ret;"
+    found = results(body, launch(out="poison"), declarations=SHARED, async_policy=policy)
+    assert (found == INDEX).all()
+    load = LOAD.replace("%d0", "%d1").replace("%p0", "%p2")
+    read = body.replace(f"@%p2 {PREFETCH} [%d1], {BYTES};", f"{INIT} {load}")
+    with pytest.raises(KernelFault) as caught:
+        results(read, declarations=SHARED, async_policy=policy)
+    assert caught.value.code == "EMU_DATA_RACE"
+
+
+def test_a_bulk_prefetch_leaves_bytes_unwritten():
+    body = f"{ADDRESSES} @%p0 {PREFETCH} [%d1], {BYTES}; bar.sync 0; ld.global.u32 %r9, [%d4]; ret;"
+    with pytest.raises(KernelFault) as caught:
+        execute(body, launch(out="poison"), declarations=SHARED)
+    assert caught.value.code == "EMU_UNINITIALISED"
+
+
 REMOTE = f"""{ADDRESSES} {INIT} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     mov.u32 %s6, %cluster_ctarank; xor.b32 %s6, %s6, 1; st.shared.u32 [%s3], 100; bar.sync 0;
     barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;

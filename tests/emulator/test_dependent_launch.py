@@ -38,6 +38,14 @@ def test_a_read_before_the_wait_is_named_with_its_buffer_and_place() -> None:
     assert caught.value.finding.place.instruction.startswith("ld.global.u32")
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_prefetch_before_the_wait_reads_no_value(policy: str) -> None:
+    ahead = "setp.eq.u32 %p1, %r0, 0; @%p1 cp.async.bulk.prefetch.L2.global [%d0], 256;"
+    outcome = execute(ahead + WAIT + MOVE, async_policy=policy, predecessor_writes=LATE)
+    assert outcome.warnings == ()
+    assert np.array_equal(outcome.typed("OUT"), outcome.typed("IN") + 1)
+
+
 def test_buffers_that_it_does_not_write_are_free() -> None:
     outcome = execute("st.global.u32 [%d4], %r3;" + WAIT + "ret;", predecessor_writes=("IN",))
     assert np.array_equal(outcome.typed("OUT"), np.arange(64))

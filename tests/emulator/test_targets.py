@@ -20,6 +20,7 @@ NEEDS = {
     "barrier.cluster.arrive.aligned;": ("sm_89", "NO_CLUSTERS"),
     "mapa.shared::cluster.u32 %r5, %r0, 0;": ("sm_80", "NO_CLUSTERS"),
     f"{MAP} [stage], [%d0, {{%r0}}], [bar];": ("sm_89", "FEATURE_MISSING"),
+    "cp.async.bulk.prefetch.L2.global [%d0], 64;": ("sm_89", "FEATURE_MISSING"),
     f"{MAP}.cta_group::2 [stage], [%d0, {{%r0}}], [bar];": ("sm_120a", "NO_TCGEN05"),
     "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [stage], [bar];": (
         "sm_90a", "NO_CLC",

@@ -15,6 +15,7 @@ OLDER = "st.shared.u32 [%s1], 7;"
 OWN = "ld.shared.u32 %r9, [%s1];"
 NEXT = "xor.b32 %s3, %s1, 4; ld.shared.u32 %r9, [%s3];"
 WRITE = "st.shared.u32 [%s3], %r3;"
+COPIED = "ld.global.u32 %r9, [%d3]; st.global.u32 [%d4], %r9; ret;"
 STORE = "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d1], [%s0], 256; @%p0 cp.async.bulk.commit_group;"
 BYTES = "fence.proxy.async.shared::cta; bar.sync 0;"
 
@@ -48,6 +49,11 @@ MAKE = """
     fence.proxy.tensormap::generic.acquire.gpu [%q3], 128;
     MADE: bar.sync 0; ld.param.u64 %q3, [map];
 """
+
+
+def prefetched() -> Kernel:
+    """One thread brings the whole input into L2, then every thread copies its element."""
+    return kernel(f"{ADDRESSES} @%p0 cp.async.bulk.prefetch.L2.global [%d0], 256; {COPIED}", declarations=SHARED)
 
 
 def stored() -> Kernel:
@@ -152,6 +158,24 @@ FAULTS = [
         "EMU_OUT_OF_BOUNDS",
         load(),
         Text("[%s0], [%d0], 256", "[%s0], [%d0+16], 256"),
+    ),
+    Fault(
+        "a bulk prefetch of an address that is no multiple of 16",
+        "EMU_MISALIGNED",
+        prefetched(),
+        Text("[%d0], 256", "[%d0+8], 240"),
+    ),
+    Fault(
+        "a bulk prefetch of a size that is no multiple of 16",
+        "EMU_MISALIGNED",
+        prefetched(),
+        Text("[%d0], 256", "[%d0], 250"),
+    ),
+    Fault(
+        "a bulk prefetch past the end of its buffer",
+        "EMU_OUT_OF_BOUNDS",
+        prefetched(),
+        Text("[%d0], 256", "[%d0+16], 256"),
     ),
     Fault(
         "a bulk store of what generic stores wrote, with no proxy fence between",

@@ -55,7 +55,8 @@ def _table(table: Table, width: int) -> RenderableType:
     texts = [[cell_text(each) for each in row] for row in table.rows]
     widths = _widths(table.columns, texts, width)
     if widths is None or any(_runs_down(text, own) for row in texts for text, own in zip(row, widths, strict=True)):
-        return _records(table, texts)
+        short = all(len(each) <= SLIVER for row in texts for each in row[1:])
+        return _packed(table, texts, width) if short else _records(table, texts)
     rich_table = RichTable(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -96,6 +97,22 @@ def _widths(columns: Sequence[str], texts: Sequence[Sequence[str]], width: int) 
         return [min(high, max(low, level)) for low, high in zip(least, wanted, strict=True)]
 
     return at(max(level for level in range(room + 1) if sum(at(level)) <= room))
+
+
+def _packed(table: Table, texts: Sequence[Sequence[str]], width: int) -> RenderableType:
+    """A line for the first cell of each row, and under it the others with their names, as many to a line as fit."""
+    lines: list[RenderableType] = [Text(sentence(table.caption), "italic")] if table.caption else []
+    for first, *others in texts:
+        lines.append(Text.assemble((f"{table.columns[0]} ", ""), (first, "bold")))
+        line = ""
+        for name, value in zip(table.columns[1:], others, strict=True):
+            item = f"{name}: {value}"
+            if line and len(line) + COLUMN_GAP + len(item) > width:
+                lines.append(Text(line))
+                line = ""
+            line += ("  " if line else "    ") + item
+        lines.append(Text(line))
+    return Group(*lines)
 
 
 def _records(table: Table, texts: Sequence[Sequence[str]]) -> RenderableType:

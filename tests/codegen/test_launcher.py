@@ -20,7 +20,11 @@ import pytest
 from advisor.bundle import Facts, RenderedBundle, is_empty, pick_rung, resolve, write_bundle
 from advisor.codegen import render_bundle
 from advisor.errors import AdvisorError
+from advisor.kinds import workload as make_workload
 from advisor.kinds.workload import Workload
+from advisor.machine import load_profile
+from advisor.planner import plan
+from advisor.problem import parse_problem
 from advisor.records.launch import Launch, ScalarParam
 from advisor.records.plan import Plan
 
@@ -32,6 +36,7 @@ FAKE = Path(__file__).parent / "fake_cuda"
 STRICT = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SCALARS = {"f32": "<f", "u32": "<I", "i64": "<q"}
 ADDRESSES = {"A": 0x10000, "B": 0x20000, "C": 0x30000, "D": 0x40000, "bias": 0x50000, "scale_a": 0x60000}
+ADDRESSES |= {"X": 0x80000, "Y": 0x90000, "weight": 0xA0000}
 WORKSPACE = 0x70000
 
 
@@ -188,7 +193,8 @@ def _expected(launch: Launch, arguments: dict[str, int], facts: Facts, portable:
     for kernel_id, each in resolved.items():
         if is_empty(each):
             continue
-        target = next(iter(launch.kernel(kernel_id).images)) if kernel_id != "portable_one_tile" else portable
+        kernel = launch.kernel(kernel_id)
+        target = portable if kernel.family == "portable" else next(iter(kernel.images))
         lines += [
             f"map {ADDRESSES[param.buffer]:x} "
             + " ".join(str(value) for value in (*param.global_dim, *param.global_stride_bytes, *param.box_dim))
@@ -267,6 +273,54 @@ def test_every_reader_of_the_launch_file_launches_the_same(make: Make, tmp_path:
         else:
             assert line == wanted
     assert len(printed) == len(expected)
+
+
+OPEN = "  sample_launcher* launcher = open();\n"
+# Of a row reduction: capacities, strides and the greatest extents, each with its neighbour.
+ROWS: list[dict[str, int]] = [
+    {},
+    {"rows": 0},
+    {"cols": 0},
+    {"rows": 1, "cols": 1},
+    {"cols": 131072},
+    {"cols": 131073, "row_stride": 131080, "out_stride": 131080},
+    {"cols": 1001, "row_stride": 1001, "out_stride": 1001},
+    {"rows": 1, "cols": 1001, "row_stride": 1001, "out_stride": 1001},
+    {"cols": 1001, "row_stride": 1008, "out_stride": 1001},
+    {"rows": 2**31 - 1, "cols": 8, "row_stride": 8, "out_stride": 8},
+    {"cols": 2**28, "row_stride": 2**40, "out_stride": 2**28},
+]
+
+
+def _row_program(folder: Path) -> Program:
+    lines = "kind: row_reduce\nname: sample\nop: rmsnorm\nrows: 2048\ncols: 131072\nweight: true\n"
+    work = make_workload(parse_problem(lines, "sample.yaml"))
+    h200 = load_profile("h200")
+    profiles = {"sm90": h200, "portable": h200}
+    found = plan(work, h200, target_name="h200", target_source="profile", rung_profiles=profiles)  # type: ignore[arg-type]
+    return Program(folder, render_bundle(found, work))
+
+
+@pytest.mark.parametrize("budget", [0, 1, 40])
+def test_every_reader_of_the_launch_file_launches_a_row_reduction_the_same(tmp_path: Path, budget: int) -> None:
+    program = _row_program(tmp_path)
+    launch = program.launch
+    facts = _facts(launch, sm_budget=budget or 132)
+    body, wanted, rungs = OPEN, ["status 0 "], set()
+    for arguments in ROWS:
+        body += _call(launch, arguments, sm_budget=budget)
+        wanted += _expected(launch, arguments, facts)
+        rungs.add(pick_rung(launch, arguments, facts))
+    assert len(rungs) == (2 if budget else 3)  # the single CTA to a row fills every SM
+    assert program.run(body) == wanted
+    over = [{"cols": 2**28 + 1}, {"rows": 2**31}, {"rows": -1}, {"row_stride": 0}]
+    said = program.run(OPEN + "".join(_call(launch, each) for each in over))
+    assert said[1:] == [
+        "status 1 cols is 268435457, at most 268435456 is taken",
+        "status 1 rows is 2147483648, at most 2147483647 is taken",
+        "status 1 rows is -1, at least 0 is needed",
+        "status 1 row_stride is 0, at least 1 is needed",
+    ]
 
 
 def test_the_ladder_steps_down_as_the_device_gets_poorer(make: Make, tmp_path: Path) -> None:

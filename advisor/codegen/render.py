@@ -21,6 +21,7 @@ from advisor.codegen.ladder import rung
 from advisor.errors import RefusedError, ToolError
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile
+from advisor.machine.features import Feature, compute_capability, loadable, supports
 from advisor.machine.profile import DeviceProfile
 from advisor.records.base import canonical_json
 from advisor.records.candidate import Candidate
@@ -84,7 +85,7 @@ def bundle_runs(plan: Plan, workload: Workload) -> list[Run]:
     for choice in plan.choices:
         for twin in twins(choice.candidate()):
             # Alone, a CTA of a pair holds all of B: such a twin may have to do with fewer stages.
-            rendered = _run(workload, replace(twin, candidate=workload.fitted(twin.candidate)))
+            rendered = _run(workload, replace(twin, candidate=workload.fitted(twin.candidate)), plan.target.arch)
             runs.setdefault(rendered.id, rendered)
     if not runs:
         raise RefusedError(
@@ -109,7 +110,7 @@ def variant_runs(plan: Plan, workload: Workload, profiles: Mapping[str, DevicePr
             candidate = workload.fitted(other)
             if workload.clauses(candidate, profile):
                 continue
-            run = _run(workload, Twin(candidate, "chosen"))
+            run = _run(workload, Twin(candidate, "chosen"), plan.target.arch)
             if run.id not in held:
                 found.setdefault(run.id, run)
     return list(found.values())
@@ -187,11 +188,33 @@ def render_candidate(workload: Workload, candidate: Candidate, prefix: str = "")
     return Loose(run, launch, tuple(units_of(_device_files([run]), launch)))
 
 
-def _run(workload: Workload, twin: Twin) -> Run:
+def _run(workload: Workload, twin: Twin, arch: str | None = None) -> Run:
+    """`arch`: the target of the plan, which gets an image of its own where no image of the kernel loads on it."""
     specs = workload.kernels(twin.candidate)
     first = specs[0].kernel.id
     run_id = first if len(specs) == 1 else first.removesuffix("_main")
-    return Run(run_id, twin.candidate, tuple(_with_role(spec, twin) for spec in specs))
+    loading = [spec if arch is None else _loading(spec, arch) for spec in specs]
+    return Run(run_id, twin.candidate, tuple(_with_role(spec, twin) for spec in loading))
+
+
+def _loading(spec: KernelSpec, arch: str) -> KernelSpec:
+    """The kernel with an image for the target: compute capability 11.0 loads none of those of 10.x. Portable kernels
+    need a plain target, those of sm100 the features of tcgen05."""
+    capability, kernel = compute_capability(arch), spec.kernel
+    if any(loadable(each, capability) for each in kernel.images):
+        return spec
+    if kernel.family == "portable":
+        target = arch.rstrip("af")
+    elif kernel.family == "sm100" and supports(Feature.TCGEN05, arch):
+        target = arch
+    else:
+        return spec
+    own, traced = (each and _with_image(each, target) for each in (kernel, spec.traced))
+    return spec.model_copy(update={"kernel": own, "traced": traced})
+
+
+def _with_image(kernel: Kernel, target: str) -> Kernel:
+    return kernel.model_copy(update={"images": {**kernel.images, target: f"build/{kernel.id}.{target}.cubin"}})
 
 
 def _with_role(spec: KernelSpec, twin: Twin) -> KernelSpec:

@@ -10,6 +10,7 @@ from advisor.emulator.tensor_map import Swizzle, TensorMap
 from advisor.errors import InputError, RefusedError
 from advisor.machine.features import Feature, compute_capability, loadable, require
 from advisor.machine.profile import DeviceProfile
+from advisor.machine.profile_file import load_profile
 
 DEFAULT_PROFILES = {"sm_100": "b200", "sm_103": "b300", "sm_120": "rtx_pro_6000"}
 """By architecture. PTX of an earlier or a plain target runs on a Hopper GPU as well as on any."""
@@ -90,13 +91,22 @@ def check_device(target: str, profile: DeviceProfile) -> None:
     """Raises InputError EMU_LAUNCH_REFUSED where code of this target does not run on the device: PTX of a plain target
     runs on every later GPU, that of an `a` or `f` target where its cubin does."""
     if not _runs(target, profile.compute_capability):
+        shipped = default_profile(target)
+        runs = _runs(target, load_profile(shipped).compute_capability)
         raise InputError(
             "EMU_LAUNCH_REFUSED",
             f"PTX for {target} does not run on {profile.name}, compute capability "
-            + ".".join(str(each) for each in profile.compute_capability),
-            fix=f"--profile {default_profile(target)}, or none: the target then says which",
+            + _dotted(profile.compute_capability),
+            fix=f"--profile {shipped}, or none: the target then says which"
+            if runs
+            else f"pass --profile with a profile file of compute capability {_dotted(compute_capability(target))}: no "
+            "shipped GPU runs it",
             numbers={"target": target, "profile": profile.name},
         )
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
 
 
 def check_launch_target(target: str, wanted: str) -> None:

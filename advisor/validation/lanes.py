@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from advisor.emulator.targets import check_device, default_profile
 from advisor.errors import InputError, ToolError
 from advisor.kinds.workload import Workload
 from advisor.machine import load_profile, profile_names
+from advisor.machine.features import compute_capability
 from advisor.machine.profile import DeviceProfile
 from advisor.records.candidate import Family
 from advisor.records.launch import Kernel, Launch
@@ -150,14 +151,20 @@ def _text_hash(path: str) -> str:
 
 
 def _profiles(bundle: Bundle) -> dict[str, DeviceProfile]:
-    """The profiles that the plan names. One of the user's own is not at hand: a shipped one of its architecture
-    stands in, since little of it is left once it is cut to a few SMs."""
-    shipped = set(profile_names())
-    found = {}
-    for choice in bundle.plan.choices:
-        name = choice.profile
-        if name not in shipped:
-            same = [each for each in sorted(shipped) if load_profile(each).arch == bundle.plan.target.arch]
-            name = (same or ["h200"])[0]
-        found[choice.profile] = load_profile(name)
-    return found
+    """The profiles that the plan names. One of the user's own is not at hand: a shipped one stands in, since little of
+    it is left once it is cut to a few SMs."""
+    shipped = {name: load_profile(name) for name in sorted(profile_names())}
+    return {
+        choice.profile: shipped.get(choice.profile) or stand_in(bundle.plan.target.arch, list(shipped.values()))
+        for choice in bundle.plan.choices
+    }
+
+
+def stand_in(arch: str, shipped: Sequence[DeviceProfile]) -> DeviceProfile:
+    """A profile of the architecture; where none is shipped, the newest of an older one by its name."""
+    capability = compute_capability(arch)
+    same = [each for each in shipped if each.arch == arch]
+    older = [each for each in shipped if each.compute_capability < capability]
+    if same or not older:
+        return (same or [load_profile("h200")])[0]
+    return replace(max(older, key=lambda each: each.compute_capability), arch=arch, compute_capability=capability)

@@ -65,6 +65,13 @@ def test_a_device_that_does_not_run_the_target_is_refused(target, name):
     with pytest.raises(InputError) as caught:
         check_device(target, load_profile(name))
     assert caught.value.code == "EMU_LAUNCH_REFUSED"
+    assert f"--profile {default_profile(target)}" in caught.value.fix
+
+
+def test_a_target_that_no_shipped_gpu_runs_is_not_sent_to_one_of_them():
+    with pytest.raises(InputError) as caught:
+        check_device("sm_110a", load_profile("b200"))
+    assert caught.value.fix == "pass --profile with a profile file of compute capability 11.0: no shipped GPU runs it"
 
 
 @pytest.mark.parametrize(("target", "name"), [("sm_80", "b200"), ("sm_90", "rtx_pro_6000"), ("sm_100f", "b300")])

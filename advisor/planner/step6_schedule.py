@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from advisor.kinds.words import reason, table
 from advisor.kinds.workload import Timing
 from advisor.planner.context import Facts, kernel_id, rejections
 from advisor.planner.search import run, same_shape, schedules_of
-from advisor.records.candidate import SCHEDULES, Unit
-from advisor.records.plan import Decision, Rejected, Step
+from advisor.records.candidate import Schedule
+from advisor.records.plan import Decision, Reason, Rejected, Step
+from advisor.simulation import Outcome
 
 WORDS = {
     "one_tile": "one {unit.whole} per cluster",
@@ -26,126 +28,29 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One schedule of the choice's shape, simulated."""
+
+    schedule: Schedule
+    timing: Timing
+    cta: str  # what its CTAs are, in words
+    outcome: Outcome
+    total_us: float  # launch and DRAM included
+
+
 def view(f: Facts) -> Step:
-    top, limits = f.top, f.limits
-    rows: list[list[Any]] = []
-    simulated: dict[str, float] = {}
-    shapes: dict[str, tuple[int, str]] = {}
-    for schedule in schedules_of(top):
-        row = same_shape(top, schedule)
-        if row is None:
-            continue
-        timing = top.search.timing(row)
-        outcome = run(timing, schedule, limits)
-        total = timing.total_us(outcome.makespan_us)
-        simulated[schedule] = total
-        c = top.search.candidate(row)
-        shapes[schedule] = (timing.available, f"{c.threads} threads, {c.stages} {c.unit_words.ring}")
-        rows.append(
-            [
-                schedule, *shapes[schedule], outcome.makespan_us, total, outcome.launched, outcome.max_tiles,
-                outcome.waves, outcome.last_wave_use, outcome.idle_share,
-            ]
-        )  # fmt: skip
-    chosen = top.candidate.schedule
-    own = simulated.get(chosen, top.time_us)
-    for row_ in rows:
-        row_.append(simulated[row_[0]] / own - 1.0)
-    in_order = sorted(simulated.items(), key=lambda each: (each[1], SCHEDULES.index(each[0])))
+    chosen = f.top.candidate.schedule
+    runs = _runs(f)
+    own_us = next((each.total_us for each in runs if each.schedule == chosen), f.top.time_us)
     because = [
-        reason(
-            _simulated(f.unit, top.timing.tiles, in_order, shapes),
-            "derived",
-            **{f"{name}_us": us for name, us in simulated.items()},
-        )
+        *_times(f, runs),
+        *_against_the_model(f, own_us),
+        *_beside_the_fastest(f, runs, own_us),
+        *_beside_memory(f, runs, own_us),
+        *_asked(f),
+        *_beside_one_tile(f, runs, own_us),
     ]
-    even = not limits["tile_cost_cv"] and not limits["busy_sms"] and top.evidence != "measured"
-    if even and chosen == "one_tile" and own / top.time_us - 1.0 > DIFFERING:
-        because.append(
-            reason(
-                f"the simulation has all CTAs turn together, {own:.4g} us for the choice; what is rejected is held "
-                f"against the model's {top.time_us:.4g} us, in which they drift apart and a part of a turn is a part",
-                "derived",
-                simulated_us=own,
-                time_us=top.time_us,
-            )
-        )
-    if in_order[0][0] != chosen and "schedule" not in f.forced:
-        gain = own / in_order[0][1] - 1.0
-        because.append(
-            reason(
-                f"{in_order[0][0]} is {gain:.1%} faster, within the 1.5 % in which the simpler wins",
-                "derived",
-                gain=gain,
-            )
-        )
-    if top.timing.dram_us > top.timing.makespan_us:
-        spread = max(simulated.values(), default=own) / own - 1.0
-        because.append(
-            reason(
-                f"{_memory(top.timing)} takes {top.timing.dram_us:.4g} us, the clusters {top.timing.makespan_us:.4g}"
-                + (": the schedule decides little" if spread < LITTLE else " under this schedule"),
-                "derived",
-                dram_us=top.timing.dram_us,
-                makespan_us=top.timing.makespan_us,
-            )
-        )
-    if "schedule" in f.forced:
-        because.append(reason(f"the problem forces {f.forced['schedule']}", "user"))
-    if limits["tile_cost_cv"]:
-        because.append(
-            reason(
-                f"the costs of {f.unit.many} vary with a coefficient of {limits['tile_cost_cv']:g}, as the problem "
-                "assumes",
-                "user",
-                cv=limits["tile_cost_cv"],
-            )
-        )
-    if limits["busy_sms"]:
-        because.append(
-            reason(
-                f"other work holds {limits['busy_sms']} SMs: {top.timing.available} of {top.timing.resident} clusters "
-                f"run, and a static grid is dealt out for all of them",
-                "user",
-                busy_sms=limits["busy_sms"],
-            )
-        )
-    if limits["sm_budget"] is not None:
-        because.append(
-            reason(
-                f"sm_budget {limits['sm_budget']}: only grids that stay resident, static and ticket, can keep to it",
-                "user",
-                sm_budget=limits["sm_budget"],
-            )
-        )
-    if "one_tile" in simulated and chosen != "one_tile":
-        turns = -(-top.timing.tiles // max(1, top.timing.available))
-        once = f"pays its prologue of {top.timing.prologue_us:.3g} us once"
-        if not top.timing.prologue_us:  # the kind counts it into the tile
-            once = "starts once"
-        because.append(
-            reason(
-                f"a persistent worker {once}, one {f.unit.one} per cluster starts anew up to {turns} times: "
-                f"{simulated['one_tile'] / own - 1.0:+.1%} in this shape",
-                "derived",
-                prologue_us=top.timing.prologue_us,
-                turns=turns,
-                margin=simulated["one_tile"] / own - 1.0,
-            )
-        )
-    rejected = [_named(f, each) for each in rejections(f.axis("schedule"), chosen)]
-    listed = {each.option for each in rejected} | {chosen}
-    clc = top.profile.clc_round_trip_cycles > 0
-    if "clc" not in listed and not (clc and "schedule" in f.forced):  # where it is forced, the others were not asked
-        rejected.append(
-            Rejected(
-                option="clc",
-                reason=f"{top.profile.arch} has no Cluster Launch Control"
-                if not clc
-                else f"the {top.family} family has no CLC kernel",
-                code="NO_CLC",
-            )
-        )
     return Step(
         step=6,
         name="schedule",
@@ -154,15 +59,142 @@ def view(f: Facts) -> Step:
                 question="Which schedule?",
                 choice=f"{chosen}: {WORDS[chosen].format(unit=f.unit)}",
                 because=because,
-                rejected=rejected,
+                rejected=_rejected(f),
             )
         ],
         artifact={
-            "simulated": table(COLUMNS, sorted(rows, key=lambda each: SCHEDULES.index(each[0]))),
+            "simulated": table(COLUMNS, [_row(each, own_us) for each in runs]),
             "tie_rule": "within 1.5 % the simpler wins: one_tile < static < ticket < clc",
             "code": "SCHED_CHOICE",
         },
     )
+
+
+def _runs(f: Facts) -> list[_Run]:
+    """Of every schedule that the family has in this shape, the simplest first."""
+    found = []
+    for schedule in schedules_of(f.top):
+        row = same_shape(f.top, schedule)
+        if row is None:
+            continue
+        timing, c = f.top.search.timing(row), f.top.search.candidate(row)
+        outcome = run(timing, schedule, f.limits)
+        cta = f"{c.threads} threads, {c.stages} {c.unit_words.ring}"
+        found.append(_Run(schedule, timing, cta, outcome, timing.total_us(outcome.makespan_us)))
+    return found
+
+
+def _row(of: _Run, own_us: float) -> list[Any]:
+    o = of.outcome
+    return [
+        of.schedule, of.timing.available, of.cta, o.makespan_us, of.total_us, o.launched, o.max_tiles, o.waves,
+        o.last_wave_use, o.idle_share, of.total_us / own_us - 1.0,
+    ]  # fmt: skip
+
+
+def _times(f: Facts, runs: Sequence[_Run]) -> Iterator[Reason]:
+    """The times; with what each schedule's CTAs are where they are not the same."""
+    in_order = sorted(runs, key=lambda each: each.total_us)
+    units = f"{f.top.timing.tiles} {f.unit.wholes}"
+    if len({(each.timing.available, each.cta) for each in runs}) <= 1:
+        at_once = runs[0].timing.available if runs else 0
+        times = ", ".join(f"{each.schedule} {each.total_us:.4g} us" for each in in_order)
+        text = f"{units} for {at_once} clusters at once; this shape simulated, launch and DRAM included: {times}"
+    else:
+        times = "; ".join(
+            f"{each.schedule} {each.total_us:.4g} us with {each.timing.available} clusters at once, CTAs of {each.cta}"
+            for each in in_order
+        )
+        text = f"{units} in this shape, each schedule simulated in its own best CTAs, launch and DRAM included: {times}"
+    yield reason(text, "derived", **{f"{each.schedule}_us": each.total_us for each in runs})
+
+
+def _against_the_model(f: Facts, own_us: float) -> Iterator[Reason]:
+    top, limits = f.top, f.limits
+    even = not limits["tile_cost_cv"] and not limits["busy_sms"] and top.evidence != "measured"
+    if even and top.candidate.schedule == "one_tile" and own_us / top.time_us - 1.0 > DIFFERING:
+        yield reason(
+            f"the simulation has all CTAs turn together, {own_us:.4g} us for the choice; what is rejected is held "
+            f"against the model's {top.time_us:.4g} us, in which they drift apart and a part of a turn is a part",
+            "derived",
+            simulated_us=own_us,
+            time_us=top.time_us,
+        )
+
+
+def _beside_the_fastest(f: Facts, runs: Sequence[_Run], own_us: float) -> Iterator[Reason]:
+    fastest = min(runs, key=lambda each: each.total_us)
+    if fastest.schedule != f.top.candidate.schedule and "schedule" not in f.forced:
+        gain = own_us / fastest.total_us - 1.0
+        text = f"{fastest.schedule} is {gain:.1%} faster, within the 1.5 % in which the simpler wins"
+        yield reason(text, "derived", gain=gain)
+
+
+def _beside_memory(f: Facts, runs: Sequence[_Run], own_us: float) -> Iterator[Reason]:
+    timing = f.top.timing
+    if timing.dram_us > timing.makespan_us:
+        spread = max((each.total_us for each in runs), default=own_us) / own_us - 1.0
+        yield reason(
+            f"{_memory(timing)} takes {timing.dram_us:.4g} us, the clusters {timing.makespan_us:.4g}"
+            + (": the schedule decides little" if spread < LITTLE else " under this schedule"),
+            "derived",
+            dram_us=timing.dram_us,
+            makespan_us=timing.makespan_us,
+        )
+
+
+def _asked(f: Facts) -> Iterator[Reason]:
+    """What the problem says of it."""
+    timing, limits = f.top.timing, f.limits
+    cv, busy, budget = limits["tile_cost_cv"], limits["busy_sms"], limits["sm_budget"]
+    if "schedule" in f.forced:
+        yield reason(f"the problem forces {f.forced['schedule']}", "user")
+    if cv:
+        text = f"the costs of {f.unit.many} vary with a coefficient of {cv:g}, as the problem assumes"
+        yield reason(text, "user", cv=cv)
+    if busy:
+        yield reason(
+            f"other work holds {busy} SMs: {timing.available} of {timing.resident} clusters run, and a static grid is "
+            "dealt out for all of them",
+            "user",
+            busy_sms=busy,
+        )
+    if budget is not None:
+        text = f"sm_budget {budget}: only grids that stay resident, static and ticket, can keep to it"
+        yield reason(text, "user", sm_budget=budget)
+
+
+def _beside_one_tile(f: Facts, runs: Sequence[_Run], own_us: float) -> Iterator[Reason]:
+    timing = f.top.timing
+    one_tile = next((each for each in runs if each.schedule == "one_tile"), None)
+    if one_tile is None or f.top.candidate.schedule == "one_tile":
+        return
+    turns = -(-timing.tiles // max(1, timing.available))
+    once = f"pays its prologue of {timing.prologue_us:.3g} us once"
+    if not timing.prologue_us:  # the kind counts it into the tile
+        once = "starts once"
+    margin = one_tile.total_us / own_us - 1.0
+    yield reason(
+        f"a persistent worker {once}, one {f.unit.one} per cluster starts anew up to {turns} times: {margin:+.1%} in "
+        "this shape",
+        "derived",
+        prologue_us=timing.prologue_us,
+        turns=turns,
+        margin=margin,
+    )
+
+
+def _rejected(f: Facts) -> list[Rejected]:
+    top, chosen = f.top, f.top.candidate.schedule
+    rejected = [_named(f, each) for each in rejections(f.axis("schedule"), chosen)]
+    listed = {each.option for each in rejected} | {chosen}
+    clc = top.profile.clc_round_trip_cycles > 0
+    if "clc" not in listed and not (clc and "schedule" in f.forced):  # where it is forced, the others were not asked
+        why = (
+            f"the {top.family} family has no CLC kernel" if clc else f"{top.profile.arch} has no Cluster Launch Control"
+        )
+        rejected.append(Rejected(option="clc", reason=why, code="NO_CLC"))
+    return rejected
 
 
 def _memory(timing: Timing) -> str:
@@ -171,27 +203,6 @@ def _memory(timing: Timing) -> str:
     if abs(timing.dram_us / max(dram_us, 1e-9) - 1.0) < 1e-4:
         return "DRAM alone"
     return f"memory alone, DRAM of {dram_us:.4g} us and what else it waits for joined,"
-
-
-def _simulated(
-    unit: Unit, tiles: int, in_order: Sequence[tuple[str, float]], shapes: Mapping[str, tuple[int, str]]
-) -> str:
-    """The times; with what each schedule's CTAs are where they are not the same."""
-    if len(set(shapes.values())) <= 1:
-        at_once = next(iter(shapes.values()), (0, ""))[0]
-        times = ", ".join(f"{name} {us:.4g} us" for name, us in in_order)
-        return (
-            f"{tiles} {unit.wholes} for {at_once} clusters at once; this shape simulated, launch and DRAM "
-            f"included: {times}"
-        )
-    times = "; ".join(
-        f"{name} {us:.4g} us with {shapes[name][0]} clusters at once, CTAs of {shapes[name][1]}"
-        for name, us in in_order
-    )
-    return (
-        f"{tiles} {unit.wholes} in this shape, each schedule simulated in its own best CTAs, launch and "
-        f"DRAM included: {times}"
-    )
 
 
 def _named(f: Facts, rejected: Rejected) -> Rejected:

@@ -5,6 +5,8 @@ Kinds return records; the planner puts them into its steps. Imports `kernels`, `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor.kinds.row_reduce import kernels, space
 from advisor.kinds.words import Chosen, View
 from advisor.kinds.workload import DRAM_SHARPNESS
@@ -84,101 +86,23 @@ def counted(number: int, what: str) -> str:
 
 
 def mapping(p: RowReduceProblem, f: Chosen) -> View:
-    c, profile, timing, tiles = f.candidate, f.profile, f.timing, f.tiles
-    w, size = kernels.work_of(c), c.cluster_size
-    least, run, most = least_cluster(p, profile), on_chip(p, size), profile.max_cluster_size
-    row = p.cols * p.in_bytes
-    fits = (
-        f"a row is {kib(row)}; the smallest cluster whose shared memory keeps it has {counted(least, 'CTA')}, "
-        f"{kib(on_chip(p, least))} each"
-        if least
-        else f"a row is {kib(row)}: {kib(on_chip(p, most))} for each of {counted(most, 'CTA')}, more than their "
-        "shared memory"
-    )
-    because = [Reason(text=fits, evidence="derived", numbers={"row_bytes": row, "least_cluster": least})]
-    if w.vectors:
-        choice = f"kept on chip: {counted(w.vectors, 'vector')} of 16 bytes a thread, {kib(run)} a CTA"
-    elif not p.elementwise:
-        choice = "streamed once: one number a row is the result, so nothing is kept"
-        if c.schedule != "one_tile":
-            text = (
-                "a CTA or cluster for each streamed row (one_tile) is not weighed: the costs of streaming were fitted "
-                "to persistent CTAs alone"
-            )
-            because.append(Reason(text=text, evidence="assumed"))
-    else:
-        moved = space.dram_bytes(p, c, profile, timing.resident)
-        again = max(0, moved - space.read_bytes(p) - space.written_bytes(p) - space.affine_bytes(p))
-        choice = "streamed twice: once for the partials, once for the results"
-        text = (
-            f"the second reading asks the L2 for {size_of(space.read_bytes(p))}, of which "
-            f"{size_of(again)} come from DRAM again"
-        )
-        because.append(Reason(text=text, evidence="derived", numbers={"again_bytes": again}))
-        if c.family == "portable":
-            text = "the portable kernels keep no row: they stream it, in one CTA"
-            because.append(Reason(text=text, evidence="derived"))
-        elif least and size >= least:
-            text = (
-                f"{counted(size, 'CTA')} could keep the row: it is streamed because the model has the second "
-                "reading, out of the L2, cheaper than keeping it"
-            )
-            because.append(Reason(text=text, evidence="derived", numbers={"least_cluster": least}))
-    if c.nonportable and w.vectors:
-        eight = on_chip(p, 8)
-        limit = kernels.SMEM_BYTES["sm90"]
-        text = f"8 CTAs, the largest portable cluster, would have to keep {kib(eight)} each; a CTA has {kib(limit)}"
-        if eight <= limit:
-            fit = kernels.SMEM_PER_SM_BYTES // (eight + kernels.SMEM_RESERVED_BYTES)
-            text = f"8 CTAs would keep {kib(eight)} each, {counted(fit, 'CTA')} to an SM by shared memory"
-        because.append(Reason(text=text, evidence="derived", numbers={"bytes_at_8": eight, "limit": limit}))
-    because.append(
-        Reason(
-            text="instructions of an element, waits of a row and the cost of an exchange are constants fitted to one "
-            f"H200{'' if profile.name == 'h200' else f'; none was measured on {profile.title}'}",
-            evidence="assumed",
-        )
-    )
-    because.append(memory(p, f))
-    ahead = max(0, c.stages - w.vectors)
-    slots = f"{counted(c.stages, 'slot')} of 16 bytes a thread"
-    if w.vectors:
-        slots += f": the row and {counted(ahead, 'vector')} of the next one" if ahead else ": the row"
-    side = kernels.rows_per_cta(c)
-    beside = f"{side} rows side by side" if side > 1 else "one row at a time"
-    threads = f"{w.row_threads} threads of a CTA to a row, {beside}"
-    shape = [
-        Reason(
-            text=f"{counted(tiles.k_steps, 'vector')} a thread, {kernels.resources(c).registers} registers, "
-            f"{counted(w.ctas_per_sm, 'CTA')} an SM by registers",
-            evidence="derived",
-            numbers={"vectors": tiles.k_steps, "registers": kernels.resources(c).registers},
-        )
-    ]
+    c, timing, size = f.candidate, f.timing, f.candidate.cluster_size
+    share = f"{counted(size, 'CTA')} of {kib(on_chip(p, size))} for each row"
     ranks = [
         [rank, rank, f"{rank} x run to {rank + 1} x run", "run = columns / CTAs, in whole vectors"]
         for rank in range(size)
     ]
+    clusters = min(timing.tiles, timing.planned)
     return View(
         decisions=(
-            Decision(
-                question="Is the row kept on chip?",
-                choice=choice,
-                because=because,
-                rejected=f.rejections("form", space.form(c)),
-            ),
+            _is_kept(p, f),
             Decision(
                 question="How many CTAs share a row?",
                 choice=f"{size}" if size > 1 else "one: no cluster",
-                because=[Reason(text=f"{counted(size, 'CTA')} of {kib(run)} for each row", evidence="derived")],
+                because=[Reason(text=share, evidence="derived")],
                 rejected=f.rejections("cluster_size", size, "cluster of {}"),
             ),
-            Decision(
-                question="How many threads, and slots?",
-                choice=f"{threads}; {slots}",
-                because=shape,
-                rejected=f.rejections("threads", c.threads, "{} threads"),
-            ),
+            _threads_and_slots(f),
         ),
         artifact={
             "coordinates": {"columns": ["rank", "x", "columns_of_a_row", "arithmetic"], "rows": ranks},
@@ -186,11 +110,106 @@ def mapping(p: RowReduceProblem, f: Chosen) -> View:
                 "columns": ["extent", "per_cta", "per_cluster"],
                 "rows": [["rows", c.tile[0], c.tile[0]], ["columns", c.tile[1], c.tile[1] * size]],
             },
-            "grid_blocks": min(timing.tiles, timing.planned) * size,
-            "grid_clusters": min(timing.tiles, timing.planned),
-            "grid_launch": [min(timing.tiles, timing.planned) * size, 1, 1],
+            "grid_blocks": clusters * size,
+            "grid_clusters": clusters,
+            "grid_launch": [clusters * size, 1, 1],
             "work_clusters": timing.tiles,
         },
+    )
+
+
+def _is_kept(p: RowReduceProblem, f: Chosen) -> Decision:
+    c, profile = f.candidate, f.profile
+    w = kernels.work_of(c)
+    if w.vectors:
+        run = kib(on_chip(p, c.cluster_size))
+        choice = f"kept on chip: {counted(w.vectors, 'vector')} of 16 bytes a thread, {run} a CTA"
+        because = [_where_it_fits(p, profile), *(_beside_eight(p) if c.nonportable else ())]
+    elif p.elementwise:
+        choice = "streamed twice: once for the partials, once for the results"
+        because = [_where_it_fits(p, profile), *_streamed_twice(p, f)]
+    else:
+        choice = "streamed once: one number a row is the result, so nothing is kept"
+        because = [_where_it_fits(p, profile)]
+        if c.schedule != "one_tile":
+            text = (
+                "a CTA or cluster for each streamed row (one_tile) is not weighed: the costs of streaming were fitted "
+                "to persistent CTAs alone"
+            )
+            because.append(Reason(text=text, evidence="assumed"))
+    fitted = (
+        "instructions of an element, waits of a row and the cost of an exchange are constants fitted to one "
+        f"H200{'' if profile.name == 'h200' else f'; none was measured on {profile.title}'}"
+    )
+    return Decision(
+        question="Is the row kept on chip?",
+        choice=choice,
+        because=[*because, Reason(text=fitted, evidence="assumed"), memory(p, f)],
+        rejected=f.rejections("form", space.form(c)),
+    )
+
+
+def _where_it_fits(p: RowReduceProblem, profile: DeviceProfile) -> Reason:
+    row, most = p.cols * p.in_bytes, profile.max_cluster_size
+    least = least_cluster(p, profile)
+    fits = (
+        f"a row is {kib(row)}; the smallest cluster whose shared memory keeps it has {counted(least, 'CTA')}, "
+        f"{kib(on_chip(p, least))} each"
+        if least
+        else f"a row is {kib(row)}: {kib(on_chip(p, most))} for each of {counted(most, 'CTA')}, more than their "
+        "shared memory"
+    )
+    return Reason(text=fits, evidence="derived", numbers={"row_bytes": row, "least_cluster": least})
+
+
+def _streamed_twice(p: RowReduceProblem, f: Chosen) -> Iterator[Reason]:
+    c, size, least = f.candidate, f.candidate.cluster_size, least_cluster(p, f.profile)
+    moved = space.dram_bytes(p, c, f.profile, f.timing.resident)
+    again = max(0, moved - space.read_bytes(p) - space.written_bytes(p) - space.affine_bytes(p))
+    text = (
+        f"the second reading asks the L2 for {size_of(space.read_bytes(p))}, of which "
+        f"{size_of(again)} come from DRAM again"
+    )
+    yield Reason(text=text, evidence="derived", numbers={"again_bytes": again})
+    if c.family == "portable":
+        yield Reason(text="the portable kernels keep no row: they stream it, in one CTA", evidence="derived")
+    elif least and size >= least:
+        text = (
+            f"{counted(size, 'CTA')} could keep the row: it is streamed because the model has the second "
+            "reading, out of the L2, cheaper than keeping it"
+        )
+        yield Reason(text=text, evidence="derived", numbers={"least_cluster": least})
+
+
+def _beside_eight(p: RowReduceProblem) -> Iterator[Reason]:
+    """Why more CTAs than a portable cluster has."""
+    eight = on_chip(p, 8)
+    limit = kernels.SMEM_BYTES["sm90"]
+    text = f"8 CTAs, the largest portable cluster, would have to keep {kib(eight)} each; a CTA has {kib(limit)}"
+    if eight <= limit:
+        fit = kernels.SMEM_PER_SM_BYTES // (eight + kernels.SMEM_RESERVED_BYTES)
+        text = f"8 CTAs would keep {kib(eight)} each, {counted(fit, 'CTA')} to an SM by shared memory"
+    yield Reason(text=text, evidence="derived", numbers={"bytes_at_8": eight, "limit": limit})
+
+
+def _threads_and_slots(f: Chosen) -> Decision:
+    c, w = f.candidate, kernels.work_of(f.candidate)
+    vectors, registers = f.tiles.k_steps, kernels.resources(c).registers
+    ahead = max(0, c.stages - w.vectors)
+    slots = f"{counted(c.stages, 'slot')} of 16 bytes a thread"
+    if w.vectors:
+        slots += f": the row and {counted(ahead, 'vector')} of the next one" if ahead else ": the row"
+    side = kernels.rows_per_cta(c)
+    beside = f"{side} rows side by side" if side > 1 else "one row at a time"
+    text = (
+        f"{counted(vectors, 'vector')} a thread, {registers} registers, {counted(w.ctas_per_sm, 'CTA')} an SM by "
+        "registers"
+    )
+    return Decision(
+        question="How many threads, and slots?",
+        choice=f"{w.row_threads} threads of a CTA to a row, {beside}; {slots}",
+        because=[Reason(text=text, evidence="derived", numbers={"vectors": vectors, "registers": registers})],
+        rejected=f.rejections("threads", c.threads, "{} threads"),
     )
 
 

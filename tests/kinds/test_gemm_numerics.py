@@ -13,6 +13,7 @@ from advisor.kinds.gemm import numerics
 from advisor.kinds.gemm.interface import arguments as launch_arguments
 from advisor.kinds.gemm.interface import buffers as launch_buffers
 from advisor.kinds.gemm.work import GemmWork
+from advisor.kinds.storage import numpy_type
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.gemm import GemmProblem
 from advisor.records.candidate import Candidate
@@ -202,7 +203,7 @@ def test_inputs_have_the_shapes_and_types_of_the_launch_file(name: str) -> None:
         for each, buffer in declared.items():
             extent = eval(str(buffer.shape[0]), {"max": max}, dict(a_case.arguments))
             assert arrays[each].shape == (extent,)
-            assert arrays[each].dtype == numerics.numpy_type(buffer.dtype)
+            assert arrays[each].dtype == numpy_type(buffer.dtype)
 
 
 def test_tf32_inputs_hold_only_bits_that_the_tensor_core_reads() -> None:

@@ -1,6 +1,6 @@
 """What a correct GEMM is: boundary cases, inputs, a float64 reference and the error that each element may have.
 
-Imports `problem`, `records` and NumPy; ml_dtypes inside functions. Pure: the same case gives the same bytes.
+Imports `storage`, `problem`, `records` and NumPy. Pure: the same case gives the same bytes.
 
 Arrays are flat, in the storage layout of the buffers of launch.json, padding included. `reference` and `bound` are
 flat as well and hold NaN where an element is padding, so that a caller compares without knowing leading dimensions.
@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.gemm.interface import arguments as launch_arguments
+from advisor.kinds.storage import UNIT_ROUNDOFF, numpy_type, poisoned
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.candidate import Candidate, Family
@@ -53,19 +54,6 @@ from advisor.records.case import Case
 
 Padding = Literal["own", "packed", "padded"]
 
-# The bytes that fill what no kernel may read or write, by storage type. All are quiet NaNs, with payloads that
-# arithmetic does not produce, so that a read shows in the result and a missed write shows in the bits.
-INPUT_POISON = {
-    "bfloat16": 0x7FE5,
-    "float16": 0x7EE5,
-    "float32": 0x7FE5E5E5,
-    "float8_e4m3fn": 0x7F,
-    "float8_e5m2": 0x7E,
-}
-OUTPUT_POISON = {"bfloat16": 0xFFE5, "float16": 0xFFA5, "float32": 0xFFE5A5A5}
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
-
-UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24}
 _HALF_SUBNORMAL = {"bf16": 2.0**-134, "fp16": 2.0**-25, "fp32": 2.0**-150}
 _LIPSCHITZ = {"none": 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
 _ACTIVATION_ERROR = {"none": 0.0, "relu": 0.0, "gelu": 2.0**-20, "silu": 2.0**-20}
@@ -336,7 +324,7 @@ def inputs(p: GemmProblem, case: Case) -> dict[str, NDArray[Any]]:
     }
     limit = _integer_range(p, k)
     for name, matrix in matrices(p).items():
-        flat = _poisoned(matrix, storage_elements(p, case, name), output=name == "d")
+        flat = poisoned(TORCH_NAME[matrix.dtype], storage_elements(p, case, name), output=name == "d")
         made[name.upper()] = flat
         if name == "d" or 0 in (m, n, batch) or (k == 0 and name in "ab"):
             continue
@@ -399,23 +387,6 @@ def round_to(values: NDArray[Any], dtype: str) -> NDArray[Any]:
         rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # several times faster than a cast; there are no NaNs here
         return rounded.astype(np.uint16).view(numpy_type("bfloat16"))
     return values.astype(numpy_type(TORCH_NAME[dtype]))
-
-
-@lru_cache
-def numpy_type(torch_name: str) -> np.dtype[Any]:
-    """The NumPy type of a launch file's type."""
-    if torch_name in ("float16", "float32", "float64"):
-        return np.dtype(torch_name)
-    import ml_dtypes
-
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, torch_name))
-    return found
-
-
-def _poisoned(matrix: Matrix, elements: int, *, output: bool) -> NDArray[Any]:
-    name = TORCH_NAME[matrix.dtype]
-    pattern = (OUTPUT_POISON if output else INPUT_POISON)[name]
-    return np.full(elements, pattern, _BITS[matrix.element_bytes]).view(numpy_type(name))
 
 
 # ---- reference -----------------------------------------------------------------------------------------------------

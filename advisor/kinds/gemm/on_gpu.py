@@ -1,6 +1,7 @@
 """A GEMM's buffers made by torch on a GPU, and the vendor library's same work: what a comparison needs beside a kernel.
 
-Imports `numerics`, `problem` and `records`; torch is passed in, or is there because the caller's tensors are its own.
+Imports `numerics`, `storage`, `problem` and `records`; torch is passed in, or is there because the caller's tensors are
+its own.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from advisor.kinds.gemm.numerics import INPUT_POISON, OUTPUT_POISON, matrices, storage_elements, view_of
+from advisor.kinds.gemm.numerics import matrices, storage_elements, view_of
+from advisor.kinds.storage import poisoned_on
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.case import Case
 
 Library = tuple[str, Callable[[], None]]
-_BITS = {1: "uint8", 2: "int16", 4: "int32"}
 _SCALES = {"a": 0.75, "b": 1.25}
 
 
@@ -45,7 +46,8 @@ def inputs(p: GemmProblem, case: Case, torch: Any, device: str) -> dict[str, Any
     source.manual_seed(case.seed)
     made: dict[str, Any] = {}
     for name, matrix in matrices(p).items():
-        flat = _poisoned(matrix, storage_elements(p, case, name), name == "d", torch, device)
+        elements = storage_elements(p, case, name)
+        flat = poisoned_on(device, TORCH_NAME[matrix.dtype], elements, torch, output=name == "d")
         made[name.upper()] = flat
         if name == "d" or 0 in (m, n, batch) or (k == 0 and name in "ab"):
             continue
@@ -60,15 +62,6 @@ def inputs(p: GemmProblem, case: Case, torch: Any, device: str) -> dict[str, Any
         if getattr(p.scale, name) == "tensor":
             made[f"scale_{name}"] = torch.full((1,), value, dtype=torch.float32, device=device)
     return made
-
-
-def _poisoned(matrix: Matrix, elements: int, is_output: bool, torch: Any, device: str) -> Any:
-    name = TORCH_NAME[matrix.dtype]
-    bits = 8 * matrix.element_bytes
-    pattern = (OUTPUT_POISON if is_output else INPUT_POISON)[name]
-    signed = pattern if bits == 8 or pattern < 1 << (bits - 1) else pattern - (1 << bits)
-    raw = torch.full((elements,), signed, dtype=getattr(torch, _BITS[matrix.element_bytes]), device=device)
-    return raw.view(getattr(torch, name))
 
 
 def _draw(view: Any, matrix: Matrix, source: Any, torch: Any) -> None:

@@ -1,6 +1,6 @@
 """What a correct row reduction is: boundary cases, inputs, a float64 reference and the error an element may have.
 
-Imports `problem`, `records`, this package's `kernels` and NumPy; ml_dtypes inside functions. Pure: the same case gives
+Imports `storage`, `problem`, `records`, this package's `kernels` and NumPy. Pure: the same case gives
 the same bytes. Arrays are flat, in the storage layout of launch.json, padding included; `reference` and `bound` hold
 NaN where an element is padding. They take NumPy arrays or torch tensors and answer in kind.
 
@@ -28,16 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
+from advisor.kinds.storage import UNIT_ROUNDOFF, numpy_type, poisoned
 from advisor.problem.base import MAX_EXTENT, TORCH_NAME
 from advisor.problem.row_reduce import MAX_COLS, RowReduceProblem
 from advisor.records.candidate import Candidate
 from advisor.records.case import Case
 from advisor.records.launch import Argument, Buffer
 
-INPUT_POISON = {"bfloat16": 0x7FE5, "float16": 0x7EE5, "float32": 0x7FE5E5E5}  # quiet NaNs that nothing computes
-OUTPUT_POISON = {"bfloat16": 0xFFE5, "float16": 0xFFA5, "float32": 0xFFE5A5A5}
-BITS = {2: np.uint16, 4: np.uint32}
-UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24}
 HALF_SUBNORMAL = {"bf16": 2.0**-134, "fp16": 2.0**-25, "fp32": 2.0**-149}
 MAX_OWN_ELEMENTS = 2**29  # larger problems are checked with fewer rows
 EMULATED_ELEMENTS = 2**21  # of a case in the emulator
@@ -197,8 +194,8 @@ def inputs(p: RowReduceProblem, case: Case) -> dict[str, NDArray[Any]]:
     """Every buffer of the launch file, flat, in its storage type. Padding and outputs hold poison."""
     rows, cols, row_stride, out_stride = extents(case)
     rng = np.random.default_rng(case.seed)
-    x = _poisoned(p.dtype, rows * row_stride, INPUT_POISON)
-    made = {"X": x, "Y": _poisoned(p.out_dtype, rows * out_stride, OUTPUT_POISON)}
+    x = poisoned(TORCH_NAME[p.dtype], rows * row_stride, output=False)
+    made = {"X": x, "Y": poisoned(TORCH_NAME[p.out_dtype], rows * out_stride, output=True)}
     view = x.reshape(rows, row_stride)[:, :cols]
     view[...] = _drawn(rng, (rows, cols), case.data).astype(x.dtype)
     for name in ("weight", "bias"):
@@ -222,15 +219,7 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...], data: str) -> NDArr
 
 
 def storage(dtype: str) -> np.dtype[Any]:
-    import ml_dtypes
-
-    name = TORCH_NAME[dtype]
-    return np.dtype(getattr(ml_dtypes, name, None) or name)
-
-
-def _poisoned(dtype: str, elements: int, poison: Mapping[str, int]) -> NDArray[Any]:
-    kind = storage(dtype)
-    return np.full(elements, poison[TORCH_NAME[dtype]], BITS[kind.itemsize]).view(kind)
+    return numpy_type(TORCH_NAME[dtype])
 
 
 # ---- reference and bound ---------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A reduction's buffers made by torch on a GPU, and torch's same work: what a comparison needs beside a kernel.
 
-Imports `numerics`, `problem` and `records`; torch is passed in, or is there because the caller's tensors are its own.
+Imports `numerics`, `storage`, `problem` and `records`; torch is passed in, or is there because the caller's tensors are
+its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from advisor.kinds.row_reduce.numerics import INPUT_POISON, OUTPUT_POISON, extents
+from advisor.kinds.row_reduce.numerics import extents
+from advisor.kinds.storage import poisoned_on
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.case import Case
@@ -31,15 +33,9 @@ def inputs(p: RowReduceProblem, case: Case, torch: Any, device: str) -> dict[str
     source = torch.Generator(device=device)
     source.manual_seed(case.seed)
 
-    def poisoned(dtype: str, elements: int, poison: Mapping[str, int]) -> Any:
-        kind = getattr(torch, TORCH_NAME[dtype])
-        bits = 8 * kind.itemsize
-        pattern = poison[TORCH_NAME[dtype]]
-        signed = pattern if pattern < 1 << (bits - 1) else pattern - (1 << bits)
-        return torch.full((elements,), signed, dtype=getattr(torch, _WORDS[kind.itemsize]), device=device).view(kind)
-
-    x = poisoned(p.dtype, rows * row_stride, INPUT_POISON)
-    made = {"X": x, "Y": poisoned(p.out_dtype, rows * out_stride, OUTPUT_POISON)}
+    x = poisoned_on(device, TORCH_NAME[p.dtype], rows * row_stride, torch, output=False)
+    y = poisoned_on(device, TORCH_NAME[p.out_dtype], rows * out_stride, torch, output=True)
+    made = {"X": x, "Y": y}
     view = x.view(rows, row_stride)[:, :cols]
     step = max(1, 2**26 // max(1, cols))
     for first in range(0, rows, step):

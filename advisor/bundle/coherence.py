@@ -21,6 +21,7 @@ from advisor.records.launch import (
     Launch,
     Param,
     PtrParam,
+    Rung,
     ScalarParam,
     ScratchParam,
     TensorMapParam,
@@ -61,18 +62,7 @@ def check_launch(launch: Launch, files: Mapping[str, str], folder: Path) -> None
 
 
 def _faults(launch: Launch, files: Mapping[str, str]) -> Iterator[str]:
-    ids = [kernel.id for kernel in launch.kernels]
-    runs = [*ids, *launch.sequences]
-    arguments = [each.name for each in launch.arguments]
-    named = (("the bundle", [launch.name]), ("a kernel or sequence", runs), ("an argument", arguments))
-    for what, names in (*named, ("a buffer", list(launch.buffers))):
-        for name in names:
-            if not _NAME.fullmatch(name):
-                yield f"{name!r} is no name for {what}"
-            if names.count(name) > 1:
-                yield f"{name!r} names {what} more than once"
-    for name in sorted(set(arguments) & set(DEVICE_NAMES)):
-        yield f"the argument {name!r} has the name of a number that the device answers"
+    yield from _name_faults(launch)
     if not launch.kernels or not launch.ladder:
         yield "it has no kernel, or no rung that runs one"
     images = [path for kernel in launch.kernels for path in kernel.images.values()]
@@ -86,11 +76,30 @@ def _faults(launch: Launch, files: Mapping[str, str]) -> Iterator[str]:
     for name, buffer in launch.buffers.items():
         yield from (f"buffer {name}: {fault}" for fault in _value_faults(buffer.shape, numbers))
         yield from (f"buffer {name}: {fault}" for fault in _alignment_faults(buffer.align_bytes))
+    ids = [kernel.id for kernel in launch.kernels]
     for name, kernels in launch.sequences.items():
         if not kernels or not set(kernels) <= set(ids):
             yield f"the sequence {name!r} runs {kernels}, which are not all kernels"
     for rung in launch.ladder:
-        yield from (f"rung {rung.run}: {fault}" for fault in _rung_faults(launch, rung.run, rung.when, runs, ids))
+        yield from (f"rung {rung.run}: {fault}" for fault in _rung_faults(launch, rung, ids))
+
+
+def _name_faults(launch: Launch) -> Iterator[str]:
+    arguments = [each.name for each in launch.arguments]
+    named = {
+        "the bundle": [launch.name],
+        "a kernel or sequence": [*(kernel.id for kernel in launch.kernels), *launch.sequences],
+        "an argument": arguments,
+        "a buffer": list(launch.buffers),
+    }
+    for what, names in named.items():
+        for name in names:
+            if not _NAME.fullmatch(name):
+                yield f"{name!r} is no name for {what}"
+            if names.count(name) > 1:
+                yield f"{name!r} names {what} more than once"
+    for name in sorted(set(arguments) & set(DEVICE_NAMES)):
+        yield f"the argument {name!r} has the name of a number that the device answers"
 
 
 def _argument_faults(argument: Argument) -> Iterator[str]:
@@ -224,8 +233,9 @@ def _map_faults(param: TensorMapParam) -> Iterator[str]:
             yield f"a {what} of {values}, 1 to {most} each"
 
 
-def _rung_faults(launch: Launch, run: str, when: str, runs: list[str], ids: list[str]) -> Iterator[str]:
-    if run not in runs:
+def _rung_faults(launch: Launch, rung: Rung, ids: list[str]) -> Iterator[str]:
+    when = rung.when
+    if rung.run not in ids and rung.run not in launch.sequences:
         yield "there is no such kernel or sequence"
     if not is_condition(when):
         yield f"{when!r} is not a condition"

@@ -33,6 +33,7 @@ from advisor.planner import (
     step9_fallback,
 )
 from advisor.planner.context import Facts, fit_of, kernel_id, residency_rows, sms_under
+from advisor.planner.remarks import remarks
 from advisor.planner.search import Rung, choose, rejected_counts, rung_at
 from advisor.records.candidate import Family
 from advisor.records.plan import (
@@ -112,7 +113,7 @@ def plan(
         search = workload.explore(top.profile, top.family, forced=False, occupancy=occupancy, measurements=measurements)
         free = choose(workload, search)
     facts = Facts(workload, target, tuple(rungs))
-    _remarks(facts, free, target_source, findings)
+    findings += remarks(facts, free, target_source)
     choices = [_choice(facts, rung) for rung in rungs]
     alternatives = _alternatives(facts)
     return Plan(
@@ -391,112 +392,6 @@ def sum_of(rung: Rung) -> int:
 def _queried(rung: Rung) -> dict[str, Any] | None:
     facts = rung.search.queried(rung.row)
     return None if facts is None else {"max_active_clusters": rung.timing.resident, **facts}
-
-
-def _remarks(f: Facts, free: Rung | None, source: str, findings: list[Finding]) -> None:
-    """What a reader should know of the choice though nothing is wrong. `free` is what it would be without overrides."""
-    workload, top = f.workload, f.top
-    c, timing = top.candidate, top.timing
-    size = c.cluster_size
-    rows = {row[0]: row for row in residency_rows(top)}
-    if size > 1:
-        used = sms_under(top, timing.resident, size)
-        idle = top.profile.sms - used
-        two = rows[2]
-        findings.append(
-            Finding(
-                code="CLUSTER_OCCUPANCY",
-                severity="info",
-                message=f"{timing.resident} clusters of {size} are resident: {timing.resident * size} CTAs, "
-                f"{idle} of {top.profile.sms} SMs idle" + (f"; clusters of 2 leave {two[3]} idle" if size > 2 else ""),
-                numbers={
-                    "max_active_clusters": timing.resident,
-                    "grid_ctas": min(timing.resident, timing.tiles) * size,
-                    "sms_idle": idle,
-                    "idle_at_2": two[3],
-                    "resident_at_2": two[1],
-                },
-            )
-        )
-        findings.append(
-            Finding(
-                code="EXIT_CLUSTER_BARRIER",
-                severity="info",
-                message="every path of the kernel ends with a cluster barrier: a peer's shared memory must "
-                "outlive what is in flight to it",
-                numbers={"cluster_size": size},
-            )
-        )
-    if c.nonportable:
-        eight = rows[8]
-        used = sms_under(top, timing.resident, size)
-        findings.append(
-            Finding(
-                code="NONPORTABLE_ATTR",
-                severity="warning",
-                message=f"a cluster of {size} needs the non-portable attribute before the query and the launch, "
-                f"and leaves "
-                f"{top.profile.sms - used} SMs idle where clusters of 8 leave {eight[3]}; the rung of 8 is "
-                f"always there",
-                numbers={
-                    "cluster_size": size,
-                    "sms_idle": top.profile.sms - used,
-                    "sms_idle_at_8": eight[3],
-                    "fallback_size": 8,
-                },
-            )
-        )
-    findings += workload.remarks(f)
-    if free is not None:
-        cost = top.time_us / free.time_us - 1.0
-        said = "cost nothing" if abs(cost) < 0.0005 else f"cost {cost:.1%}" if cost > 0 else f"save {-cost:.1%}"
-        findings.append(
-            Finding(
-                code="OVERRIDE_COST",
-                severity="info",
-                message=f"the overrides ({', '.join(workload.forces())}) {said} against the free choice "
-                f"{kernel_id(free.candidate)}, {free.candidate.part} per CTA",
-                numbers={
-                    "cost": cost,
-                    "free_kernel": kernel_id(free.candidate),
-                    "free_time_us": free.time_us,
-                    "free_cluster": list(free.candidate.cluster),
-                },
-            )
-        )
-    counts = rejected_counts(top.search)
-    if counts:
-        findings.append(
-            Finding(
-                code="REJECTED_CANDIDATES",
-                severity="info",
-                message=f"{int((top.search.reason >= 0).sum())} of {len(top.search.reason)} candidates of "
-                f"{top.family} are illegal: " + "; ".join(f"{n} {code}" for code, n, _ in counts[:6]),
-                numbers={
-                    "counts": {code: n for code, n, _ in counts},
-                    "examples": {code: text for code, _, text in counts[:EXAMPLES]},
-                },
-            )
-        )
-    if top.search.queried(top.row) is None:
-        findings.append(
-            Finding(
-                code="NO_DEVICE",
-                severity="info",
-                message="residency is the formula of the profile, an estimate until the built kernel is queried "
-                "on a GPU",
-                numbers={"source": source},
-            )
-        )
-    if c.schedule == "clc":
-        findings.append(
-            Finding(
-                code="CLC_UNVALIDATED_ON_DEVICE",
-                severity="info",
-                message="CLC is planned; its static twin is built beside it and can be chosen at run time",
-                numbers={},
-            )
-        )
 
 
 def _alternatives(f: Facts) -> list[Alternative]:

@@ -35,7 +35,8 @@ def _when(c: Candidate, operands: str) -> str:
     if c.schedule in WHOLE_GRID:
         words.append("the SM budget is the whole device")
     if operands:
-        words.append(f"{operands} start and step in multiples of 16 bytes")
+        verbs = "start and step" if " and " in operands else "starts and steps"
+        words.append(f"{operands} {verbs} in multiples of 16 bytes")
     return "; ".join([*words, *c.work.conditions(c)])
 
 

@@ -93,7 +93,8 @@ class RowWorkRecord(WorkRecord):
 
     def words(self) -> list[str]:
         """What is particular about the choice, for a report."""
-        kept = f"{self.vectors} vectors a thread kept on chip" if self.vectors else "the row streamed"
+        vectors = f"{self.vectors} vector{'s' * (self.vectors > 1)}"
+        kept = f"{vectors} a thread kept on chip" if self.vectors else "the row streamed"
         return [f"{self.row_threads} threads of a CTA to a row", kept]
 
     def label(self, c: Candidate) -> list[str]:

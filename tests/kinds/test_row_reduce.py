@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.bundle import evaluate
 from advisor.kinds import workload
 from advisor.kinds.row_reduce import kernels, numerics, space, words
 from advisor.machine import load_profile, profile_names
@@ -181,6 +182,20 @@ def test_a_cluster_that_fits_nowhere_beside_other_work_steps_down_to_one_cta(bus
     assert forced.verdict == "fallback"
     said = [each.message for each in forced.findings if each.code == "ZERO_ACTIVE_CLUSTERS"]
     assert sum(f"holds {busy} of 148 SMs" in each for each in said) == 4  # of 16, 8, 4 and 2
+
+
+@pytest.mark.parametrize("budget", [1, 16, 131, 132, 200, None])
+@pytest.mark.parametrize(("op", "cols"), [("softmax", 8192), ("softmax", 131072), ("sum", 1048576)])
+def test_the_grid_of_a_plan_is_the_one_that_is_launched(op: str, cols: int, budget: int | None) -> None:
+    """Within a budget of SMs it was that of the whole GPU."""
+    p = problem(op, 4096, cols, constraints={"sm_budget": budget})
+    choice = planned(p).choice
+    assert choice is not None
+    (spec,) = kernels.kernels(p, choice.candidate())
+    names = {"rows": p.rows, "cols": cols, "num_sms": 132, "sm_budget": min(budget or 132, 132)}
+    names["max_active_clusters"] = choice.residency.max_active_clusters
+    assert choice.grid_blocks == evaluate(spec.kernel.grid_blocks[0], names)
+    assert budget is None or budget >= 132 or choice.grid_blocks <= budget
 
 
 def test_rows_of_uneven_cost_are_claimed_where_the_simulation_says_so() -> None:

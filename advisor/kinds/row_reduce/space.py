@@ -372,7 +372,7 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
     alone_us = waits_us + ALONE_SHARE * issue_us
     main_us = max(alone_us, sharing * issue_us)
     claim_us = profile.clc_round_trip_cycles / clk if c.schedule == "clc" else 0.0
-    planned = items if c.schedule in WHOLE_GRID else min(items, resident)
+    planned = items if c.schedule in WHOLE_GRID else min(items, resident, _budgeted(p, c, profile) or resident)
     exact = items / at_once
     rounds = max(1.0, exact) if c.schedule == "one_tile" else float(-(-items // at_once))
     if c.schedule == "one_tile" or not items:  # a CTA's start is a part of each row
@@ -535,13 +535,17 @@ def evaluate(
 
 def _available(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, fit: int, resident: int) -> int:
     """Clusters at once beside other work, and within the budget of SMs."""
-    busy, budget = p.shared_gpu.busy_sms, p.constraints.sm_budget
-    found = resident
+    busy = p.shared_gpu.busy_sms
+    found = min(resident, _budgeted(p, c, profile) or resident)
     if busy:
         found = min(found, _beside(busy, c, profile, fit))
-    if budget is not None and budget < profile.sms:
-        found = min(found, budget // c.cluster_size)
     return max(1, found)
+
+
+def _budgeted(p: RowReduceProblem, c: Candidate, profile: DeviceProfile) -> int | None:
+    """Clusters that a launch within the budget of SMs has, as launch.json says it; None: a grid is as large as fits."""
+    budget = p.constraints.sm_budget
+    return None if budget is None or budget >= profile.sms else max(1, budget // c.cluster_size)
 
 
 def _beside(busy_sms: int, c: Candidate, profile: DeviceProfile, fit: int) -> int:

@@ -16,7 +16,7 @@ from advisor.records.candidate import Candidate
 from tests.emulator.rows import RowKernel, candidate, own_case, problem
 from tests.kinds import torch_rows
 
-NORMS = ("layernorm", "rmsnorm")
+NORMS = torch_rows.NORMS
 LARGEST = float(np.finfo(np.float32).max)
 FORMS = {
     "a part of a warp to a row": candidate(threads=64, row_threads=8, vectors=10, batch=2),
@@ -36,17 +36,20 @@ def misfits(
     out_dtype: str,
     c: Candidate,
     *edits: tuple[str, str, str],
-    affine: bool = False,
+    affine: str = "",
     **options: Any,
 ) -> set[str]:
-    """The extreme rows that have another class than torch's somewhere, or err by more than the bound."""
+    """The extreme rows that have another class than torch's somewhere, or err by more than the bound. With weights and
+    biases that are extreme too, only the first. `affine`: "", "normal" or "extreme"."""
     rows = torch_rows.extreme_rows(dtype)
-    weights = {"weight": affine and op in NORMS, "bias": affine and op == "layernorm"}
+    weights = {"weight": bool(affine), "bias": bool(affine) and op == "layernorm"}
     p = problem(op, len(rows), 300, dtype=dtype, out_dtype=out_dtype, row_stride=304, **weights)
     width = 300 if p.elementwise else 1
     case = own_case(p, out_stride=304 if p.elementwise else 1)
     inputs = numerics.inputs(p, case)
     inputs["X"].reshape(len(rows), 304)[:, :300] = np.stack(list(rows.values()))
+    if affine == "extreme":
+        inputs |= {name: each for name, each in torch_rows.extreme_weights(dtype).items() if weights[name]}
     typed = RowKernel(p, c, edits).run(case, inputs, **options).typed("Y")
     with np.errstate(all="ignore"):
         exact, allowed = (each(p, case, inputs)["Y"] for each in (numerics.reference, numerics.bound))
@@ -56,19 +59,24 @@ def misfits(
     by_row: list[NDArray[Any]] = [
         each.reshape(len(rows), -1)[:, :width] for each in (torch_rows.classes(found), exact_classes, near)
     ]
-    theirs = torch_rows.recorded()[f"extreme.{op}.{dtype}.{out_dtype}"].reshape(len(rows), width)
+    question = "affine" if affine == "extreme" else "extreme"
+    theirs = torch_rows.recorded()[f"{question}.{op}.{dtype}.{out_dtype}"].reshape(len(rows), width)
     wrong = set()
     for name, row, ours, right, close, wanted in zip(rows, rows.values(), *by_row, theirs, strict=True):
         numbers = row.astype(np.float64)
         if ((wanted != torch_rows.ANY) & (ours != wanted)).any():
             wrong.add(name)
-        if np.isfinite(numbers).all() and (op != "sum" or np.abs(numbers).sum() < LARGEST):
+        if affine != "extreme" and np.isfinite(numbers).all() and (op != "sum" or np.abs(numbers).sum() < LARGEST):
             wrong |= {name} if (ours != right).any() or not close[right == torch_rows.FINITE].all() else set()
     return wrong
 
 
+QUICK = 4  # pairs of types; the others only differ from one of them in what is written
+EVERY = [pytest.param(*each, marks=[pytest.mark.slow] if i >= QUICK else []) for i, each in enumerate(torch_rows.PAIRS)]
+
+
 @pytest.mark.parametrize("op", torch_rows.OPS)
-@pytest.mark.parametrize(("dtype", "out_dtype"), torch_rows.PAIRS)
+@pytest.mark.parametrize(("dtype", "out_dtype"), EVERY)
 def test_extreme_rows_have_torchs_infinities_and_nan_and_float64s_numbers(op: str, dtype: str, out_dtype: str) -> None:
     assert misfits(op, dtype, out_dtype, FORMS["a cluster to a row"]) == set()
 
@@ -86,8 +94,14 @@ def test_what_torch_gives_for_extremes_is_seldom_left_open() -> None:
 def test_every_form_of_a_norm_computes_an_overflowed_row_again(op: str, form: str) -> None:
     c = FORMS[form]
     if c.family == "portable" or c.cluster_size == 4:
-        assert misfits(op, "fp32", "bf16", c, affine=True) == set()
-    assert misfits(op, "bf16", "bf16", c, affine=True) == set()
+        assert misfits(op, "fp32", "bf16", c, affine="normal") == set()
+    assert misfits(op, "bf16", "bf16", c, affine="normal") == set()
+
+
+@pytest.mark.parametrize("op", NORMS)
+@pytest.mark.parametrize(("dtype", "out_dtype"), EVERY)
+def test_extreme_weights_and_biases_have_torchs_infinities_and_nan(op: str, dtype: str, out_dtype: str) -> None:
+    assert misfits(op, dtype, out_dtype, FORMS["a cluster to a row"], affine="extreme") == set()
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.bundle import evaluate
+from advisor.codegen import templates
 from advisor.kinds import workload
 from advisor.kinds.row_reduce import kernels, numerics, space, words
 from advisor.machine import load_profile, profile_names
@@ -16,6 +17,7 @@ from advisor.machine.profile import DeviceProfile
 from advisor.planner import plan
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.plan import Plan
+from advisor.toolchain import Unit, broken_promises, compile_cuda
 from tests.kinds import torch_rows
 
 H200 = load_profile("h200")
@@ -250,6 +252,22 @@ def test_a_forced_claim_is_launched_over_all_rows_with_a_static_twin_beside_it()
         "sm100_static_8x1x1",
         "sm100_clc_4x1x1_streamed",
     ]
+
+
+@pytest.mark.parametrize(("out_dtype", "affine"), [("bf16", True), ("fp32", False)])
+def test_what_streams_claimed_rows_has_the_registers_that_it_takes(out_dtype: str, affine: bool) -> None:
+    """A layernorm of float32 takes the most: with 64 registers a thread these two spilled."""
+    types = {"dtype": "fp32", "out_dtype": out_dtype, "weight": affine, "bias": affine}
+    p = problem("layernorm", cols=65536, overrides={"schedule": "clc"}, **types)
+    found = [each.candidate() for each in planned(p, B200).choices if each.family == "sm100"]
+    found += [c for c in space.candidates(p, "sm100") if (c.schedule, c.cluster_size, c.threads) == ("clc", 2, 512)]
+    streamed = [c for c in found if c.schedule == "clc" and not c.work.vectors]
+    assert streamed
+    for c in streamed:
+        (spec,) = kernels.kernels(p, c)
+        source = templates.render(spec.template, **spec.context)
+        unit = Unit(spec.kernel.source, source, templates.headers_for(source), "sm_100a", spec.kernel.defines)
+        assert broken_promises(compile_cuda(unit), spec.kernel) == [], c
 
 
 @pytest.mark.parametrize("name", profile_names())

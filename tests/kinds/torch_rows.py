@@ -3,7 +3,8 @@
 `python -m tests.kinds.torch_rows` needs torch and writes tests/data/torch_rows.npz. Keys are question.op: `reference`
 (float64), `special` (float32: infinities, NaN, equal rows), `error` and `worst` (the root-mean-square and the largest
 error of torch's float32 result against its float64 one on the same rows; one of each for `OFFSETS`), and `extreme`, by
-type of input and result (what torch's results of `extreme_rows` are: the class of each).
+type of input and result (what torch's results of `extreme_rows` are: the class of each), and `affine` (the same with
+`extreme_weights`).
 
 What torch gives for finite numbers near the largest one hangs on the order in which it adds: it has NaN or infinity for
 some, where float64 has a number, and the CPU has others than CUDA. The class of an element is recorded as "any" where
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from advisor.kinds.row_reduce import numerics
 from advisor.problem.row_reduce import RowReduceProblem
 
+NORMS = ("layernorm", "rmsnorm")
 OPS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp", "sum", "max")
 FILE = Path(__file__).parents[1] / "data" / "torch_rows.npz"
 EPS = 1e-5  # the problem's default
@@ -115,6 +117,20 @@ def extreme_rows(dtype: str) -> dict[str, NDArray[Any]]:
     return {name: row.astype(kind) for name, row in rows.items()}
 
 
+def extreme_weights(dtype: str) -> dict[str, NDArray[Any]]:
+    """Weights and biases of 300 columns, each of eight beside each of five. (Three quarters of the largest number: an
+    element of about 1 times the largest itself is infinity or not by the last bit of that element.)"""
+    import ml_dtypes
+
+    kind = numerics.storage(dtype)
+    most, tiny = float(ml_dtypes.finfo(kind).max), float(ml_dtypes.finfo(kind).tiny)
+    values = {
+        "weight": (1.0, 0.0, 0.75 * most, -0.75 * most, np.inf, -np.inf, np.nan, tiny),
+        "bias": (0.0, most, -most, np.inf, 1.0),
+    }
+    return {name: np.array(list(islice(cycle(each), 300))).astype(kind) for name, each in values.items()}
+
+
 def classes(values: NDArray[Any]) -> NDArray[np.int8]:
     """The class of each."""
     numbers = values.astype(np.float64)
@@ -136,24 +152,27 @@ def of_torch(torch: Any) -> dict[str, NDArray[Any]]:
         found: NDArray[np.float64] = answer(op, torch.from_numpy(rows)).double().numpy()
         return found
 
-    def answer(op: str, x: Any) -> Any:
+    def answer(op: str, x: Any, weight: Any = None, bias: Any = None) -> Any:
         shape, functional = x.shape[1:], torch.nn.functional
         answers = {
             "softmax": lambda: torch.softmax(x, -1),
             "log_softmax": lambda: torch.log_softmax(x, -1),
-            "layernorm": lambda: functional.layer_norm(x, shape, eps=EPS),
-            "rmsnorm": lambda: functional.rms_norm(x, shape, eps=EPS),
+            "layernorm": lambda: functional.layer_norm(x, shape, weight, bias, eps=EPS),
+            "rmsnorm": lambda: functional.rms_norm(x, shape, weight, eps=EPS),
             "logsumexp": lambda: torch.logsumexp(x, -1),
             "sum": lambda: x.sum(-1),
             "max": lambda: x.amax(-1),
         }
         return answers[op]()
 
-    def extreme(op: str, dtype: str, out_dtype: str) -> NDArray[np.int8]:
+    def extreme(op: str, dtype: str, out_dtype: str, affine: bool = False) -> NDArray[np.int8]:
         rows = np.stack([row.astype(np.float64) for row in extreme_rows(dtype).values()])
         out = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[out_dtype]
-        x = torch.from_numpy(rows)
-        theirs, exact = (classes(answer(op, x.to(each)).to(out).double().numpy()) for each in (torch.float32, x.dtype))
+        given = [rows, *(each.astype(np.float64) for each in extreme_weights(dtype).values() if affine)]
+        theirs, exact = (
+            classes(answer(op, *(torch.from_numpy(each).to(within) for each in given)).to(out).double().numpy())
+            for within in (torch.float32, torch.float64)
+        )
         return np.where(theirs == exact, exact, ANY).astype(np.int8)
 
     answers: dict[str, NDArray[Any]] = {}
@@ -168,6 +187,8 @@ def of_torch(torch: Any) -> dict[str, NDArray[Any]]:
         answers[f"worst.{op}"] = np.array([np.max(np.abs(each)) for each in errors])
         for dtype, out_dtype in PAIRS:
             answers[f"extreme.{op}.{dtype}.{out_dtype}"] = extreme(op, dtype, out_dtype)
+            if op in NORMS:
+                answers[f"affine.{op}.{dtype}.{out_dtype}"] = extreme(op, dtype, out_dtype, affine=True)
     return answers
 
 

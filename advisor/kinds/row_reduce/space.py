@@ -233,12 +233,14 @@ def _streamed(p: RowReduceProblem, family: Family, cluster: int) -> list[Candida
 
 
 def _persistent(p: RowReduceProblem, c: Candidate) -> list[Candidate]:
-    """The candidate, and one that claims its rows where the family can: with fewer weights in registers."""
+    """The candidate, and one that claims its rows where the family can: with fewer weights in registers, or, where it
+    streams, on fewer CTAs of an SM."""
     if c.family != "sm100":
         return [c]
     w = kernels.work_of(c)
     held = max(0, w.held - CLAIM_REGISTERS // 4) if weights_of(p) else w.held
-    return [c, replace(c.with_schedule("clc"), work=replace(w, held=held))]
+    claims = c.with_schedule("clc")
+    return [c, replace(claims, work=replace(w, held=held)) if w.vectors else claims]
 
 
 # ---- cost ----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ REGISTERS_PER_SM = 65_536
 LOOP_REGISTERS = {"static": 64, "clc": 96}  # of a thread, that a loop over rows takes without spilling
 ROWS = Unit("row", "rows", "row", "rows", "slots")
 ROWS_SIDE_BY_SIDE = Unit("group of rows", "groups of rows", "group of rows", "groups of rows", "slots")
+CLAIM_THREADS = 512  # of a CTA at most that streams claimed rows: more have 64 registers each
 STREAM_SLOTS = 8  # vectors of a thread in flight where a row is streamed
 
 
@@ -40,9 +41,11 @@ class RowWork(Work):
 
     def on_cluster(self, c: Candidate, x: int, y: int, z: int) -> Candidate:
         """A smaller cluster may not hold the row, so it streams it: rows of any length pass through."""
-        held = max(1, 1024 // c.threads)  # 64 registers a thread
-        work = RowWork(row_threads=c.threads, vectors=0, batch=min(self.batch, 2), ctas_per_sm=held)
-        return replace(c, cluster=(x, y, z), work=work, stages=STREAM_SLOTS, tile=(1, *c.tile[1:]))
+        threads = min(c.threads, CLAIM_THREADS) if c.schedule == "clc" else c.threads
+        share = REGISTERS_PER_SM // (threads * LOOP_REGISTERS.get(c.schedule, LOOP_REGISTERS["static"]))
+        work = RowWork(row_threads=threads, vectors=0, batch=min(self.batch, 2), ctas_per_sm=max(1, share))
+        tile = (1, *c.tile[1:])
+        return replace(c, cluster=(x, y, z), threads=threads, work=work, stages=STREAM_SLOTS, tile=tile)
 
     def on_schedule(self, c: Candidate, schedule: Schedule) -> Candidate:
         """A loop over rows takes more registers than one row, and a claim more again: fewer CTAs share an SM."""

@@ -16,7 +16,7 @@ from advisor.kinds.row_reduce.work import RowWork
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate, Family, Schedule
 from advisor.records.case import Case
-from advisor.records.launch import Launch, Rung
+from advisor.records.launch import Launch, ResolvedLaunch, Rung
 from advisor.toolchain import Unit, compile_cuda
 
 TARGETS: dict[Family, str] = {"sm90": "sm_90a", "sm100": "sm_100a", "portable": "sm_80"}
@@ -59,9 +59,11 @@ class RowKernel:
             assert texts[file].count(old) == 1, f"{old!r} occurs {texts[file].count(old)} times in {file}"
             texts[file] = texts[file].replace(old, new)
         unit = Unit(self.spec.kernel.source, texts.pop("kernel"), texts, self.target, self.spec.kernel.defines)
-        self.program = load_program(compile_cuda(unit).ptx, self.spec.kernel.entry)
+        self.ptx = compile_cuda(unit).ptx
+        self.program = load_program(self.ptx, self.spec.kernel.entry)
 
-    def run(self, case: Case, inputs: Mapping[str, NDArray[Any]], *, resident: int = 2, **options: Any) -> Outcome:
+    def resolved(self, case: Case, *, resident: int = 2) -> ResolvedLaunch:
+        """The case's launch on a device that has `resident` clusters of the kernel at once."""
         kernel = self.spec.kernel
         launch = Launch(
             name="sample",
@@ -71,7 +73,10 @@ class RowKernel:
             ladder=[Rung(run=kernel.id, when="True")],
         )
         facts = Facts(132, 132, {kernel.id: resident}, frozenset({kernel.id}))
-        resolved = resolve(launch, kernel.id, case.arguments, facts, self.target)
+        return resolve(launch, kernel.id, case.arguments, facts, self.target)
+
+    def run(self, case: Case, inputs: Mapping[str, NDArray[Any]], *, resident: int = 2, **options: Any) -> Outcome:
+        resolved = self.resolved(case, resident=resident)
         given = {name: each for name, each in inputs.items() if name in resolved.buffers}
         return run(self.program, resolved, inputs=given, **options)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
-from tests.emulator.mutants import subject
+from tests.emulator.mutants import kept, subject
 from tests.emulator.mutants.edits import KINDS, mutants
-from tests.emulator.mutants.runner import everything, run_all, sample
+from tests.emulator.mutants.kept import Kept
+from tests.emulator.mutants.runner import Verdict, everything, run_all, sample
 from tests.emulator.mutants.subjects import subjects
 from tests.emulator.mutants.survivors import reasons, unexplained
 
@@ -25,6 +27,9 @@ W:  mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], %r3;
     bar.warp.sync -1;
     setmaxnreg.inc.sync.aligned.u32 216;
     setmaxnreg.dec.sync.aligned.u32 40;
+    cp.async.cg.shared.global [%r1], [%rd1], 16;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r1], {%r2, %r3}, [%r4];
+    st.shared.v2.b32 [%r1], {%r2, %r3};
 """
 BLACKWELL = """
     @%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 64;
@@ -49,14 +54,25 @@ def test_a_sample_of_mutants_is_reported_or_explained() -> None:
     assert [each.key for each in unexplained(verdicts)] == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", subjects())
+def test_a_kernel_is_silent_and_right_before_it_is_mutated(name: str) -> None:
+    subject = subjects()[name]
+    if not subject.available:
+        pytest.skip(f"{subject.package} is not installed")
+    assert subject.sound
+
+
 def test_every_kind_of_kernel_is_there() -> None:
     kernels: dict[str, list[str]] = {}
     for each in subjects().values():
         kernels.setdefault(each.group, []).append(each.name)
-    assert {group: len(names) for group, names in kernels.items()} == {"sm90": 5, "sm100": 5, "Gluon": 3, "opengemm": 2}
+    counts = {group: len(names) for group, names in kernels.items()}
+    assert counts == {"sm90": 5, "sm100": 5, "rows": 7, "Gluon": 3, "opengemm": 2}
     for group in ("sm100", "Gluon", "opengemm"):
         assert any("claim" in name for name in kernels[group])
         assert any("pair" in name for name in kernels[group])
+    assert any("cluster that claims" in name for name in kernels["rows"])
 
 
 def test_kernels_of_a_compiler_that_is_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +81,18 @@ def test_kernels_of_a_compiler_that_is_not_installed_are_left_out(monkeypatch: p
 
     monkeypatch.setattr(subject, "find_spec", nothing)
     assert everything(["Gluon", "opengemm"]) == []
+
+
+def test_a_verdict_is_taken_again_where_its_kernel_is_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, path = "rows, one CTA to a row, one row", tmp_path / "verdicts.jsonl"
+    verdict = Verdict("rows", name, subjects()[name].mutants[0], "EMU_DEADLOCK", "lazy, seed 0")
+    Kept(path).add(verdict)
+    assert Kept(path).verdict((name, 0)) == verdict
+    assert Kept(path).verdict((name, 1)) is None
+    monkeypatch.setattr(kept, "digest", lambda subject: "another kernel")
+    assert Kept(path).verdict((name, 0)) is None
 
 
 def names_of(ptx: str, of: str = "") -> list[str]:
@@ -95,6 +123,11 @@ def test_every_step_has_its_edits() -> None:
         "8 registers more: setmaxnreg.inc.sync.aligned.u32 #1",
         "8 registers more: setmaxnreg.dec.sync.aligned.u32 #1",
         "no registers given back: setmaxnreg.dec.sync.aligned.u32 #1",
+        "no copy: cp.async.cg.shared.global #1",
+        "no store: st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 #1",
+        "two stores: st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 #1",
+        "at the next mbarrier: st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 #1",
+        "8 bytes further: st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 #1",
     ]
 
 
@@ -135,6 +168,8 @@ def test_an_edit_changes_the_text_as_it_says() -> None:
     assert "[%r4+16];" in copy.apply(BLACKWELL)
     (plain,) = [each for name, each in by_name.items() if name.startswith("a commit to this CTA alone")]
     assert "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64 [%r1];" in plain.apply(BLACKWELL)
+    (push,) = [each for each in mutants(PTX) if each.name.startswith("at the next mbarrier: st.async")]
+    assert "[%r1], {%r2, %r3}, [%r4+8];" in push.apply(PTX)
     assert "and.b32 %r5, %r4, -8;" in by_name["in this CTA: and.b32 #1"].apply(BLACKWELL)
 
 

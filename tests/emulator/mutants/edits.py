@@ -1,9 +1,9 @@
 """Every way in which one step of a kernel's protocol is left out or done wrong, as edits of its PTX text.
 
-A step is a fence, a wait, an arrival, a count of arrivals or bytes, a mask, a commit, a step of Cluster Launch Control,
-the choice of a CTA of a pair, an allocation of tensor memory, or registers that a warpgroup gives or takes. Each edit
-touches one instruction, or the two halves of a cluster barrier. Pure text: nothing here runs a kernel or imports the
-emulator.
+A step is a fence, a wait, an arrival, a count of arrivals or bytes, a copy or a store that brings them, a mask, a
+commit, a step of Cluster Launch Control, the choice of a CTA of a pair, an allocation of tensor memory, or registers
+that a warpgroup gives or takes. Each edit touches one instruction, or the two halves of a cluster barrier. Pure text:
+nothing here runs a kernel or imports the emulator.
 
 Not mutated: bar.warp.sync as a whole, which compilers and authors put in for convergence more than for order (its mask
 is); the order of an arrive.expect_tx, whose bytes bring their own; the order of a cluster barrier's arrival, of which
@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _ROOTS = (
-    "fence|membar|mbarrier|bar|barrier|cp|wgmma|tcgen05|clusterlaunchcontrol|griddepcontrol|elect|shfl|vote|redux|mapa"
-    "|setmaxnreg"
+    "fence|membar|mbarrier|bar|barrier|cp|st(?=[.]async)|wgmma|tcgen05|clusterlaunchcontrol|griddepcontrol|elect|shfl"
+    "|vote|redux|mapa|setmaxnreg"
 )
 _PEER_BIT = 1 << 24  # of a shared address: which CTA of a pair
 _TO_EVEN = r"and\.b32(?=[^;]*,\s*-167772(?:1[7-9]|2[0-4])\s*;)"  # clears it, and at most the three lowest bits
@@ -213,6 +213,13 @@ def _counts(step: Step) -> Iterator[Edit]:
         yield "no copy", ""
         yield "two copies", f"{step.spelled()} {step.spelled()}"
         yield from _next_barrier(step)
+    elif step.opcode.startswith(("cp.async.ca", "cp.async.cg")):  # nothing counts these: a second one does no harm
+        yield "no copy", ""
+    elif step.opcode.startswith("st.async"):
+        yield "no store", ""
+        yield "two stores", f"{step.spelled()} {step.spelled()}"
+        yield from _next_barrier(step)
+        yield from _further(step, 0, 8, "8 bytes further")
 
 
 def _masks(step: Step) -> Iterator[Edit]:
@@ -330,7 +337,8 @@ _ADDRESS = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(\d+)\s*)?\]")
 
 def _next_barrier(step: Step) -> Iterator[Edit]:
     """The mbarrier 8 bytes further: of the next stage, or what lies behind the last one."""
-    which = 2 if step.opcode.startswith("cp.async.bulk") else 1 if step.has("try_cancel") else 0
+    behind_its_address = step.has("try_cancel") or step.opcode.startswith("st.async")
+    which = 2 if step.opcode.startswith("cp.async.bulk") else 1 if behind_its_address else 0
     yield from _further(step, which, 8, "at the next mbarrier")
 
 

@@ -81,3 +81,10 @@ class Subject:
     def run(self, program: Program, setting: Setting) -> Outcome:
         kernel = self.kernel
         return run(program, kernel.launch, inputs=kernel.inputs, **{**self.options, **setting})
+
+    @property
+    def sound(self) -> bool:
+        """Whether the kernel itself is silent and right under every setting. Raises what the emulator raises."""
+        program = self.load(self.kernel.ptx)
+        outcomes = [self.run(program, setting) for setting in self.settings]
+        return all(not each.warnings and self.kernel.right(each) for each in outcomes)

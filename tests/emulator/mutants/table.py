@@ -11,13 +11,15 @@ from tests.emulator.mutants.survivors import reasons
 _HEAD = """# Mutants
 
 A tool of the tests takes a correct kernel and leaves out, or does wrong, one step of its protocol at a time: every
-fence, wait, arrival, count of arrivals and bytes, mask, commit, step of Cluster Launch Control, choice of a CTA of a
-pair, allocation of tensor memory, and change of the registers of a warpgroup. It runs each mutant under the policies
-and a few seeds until the emulator reports something. `make mutants` runs them all and writes this page; the slow tier
-of the tests runs a sample of 60.
+fence, wait, arrival, count of arrivals and bytes, copy or store that brings them, mask, commit, step of Cluster Launch
+Control, choice of a CTA of a pair, allocation of tensor memory, and change of the registers of a warpgroup. It runs
+each mutant under the policies and a few seeds until the emulator reports something. `make mutants` runs them all and
+writes this page; the slow tier of the tests runs a sample of 60.
 
-The kernels are the project's own for Hopper (sm90) and for Blackwell (sm100), kernels written in Gluon and compiled by
-Triton for Blackwell, and kernels that the package opengemm emits for B200.
+The kernels are the project's own: matrix products for Hopper (sm90) and for Blackwell (sm100), and row reductions
+(rows), dealt out on Hopper and claimed on Blackwell. Beside them stand kernels written in Gluon and compiled by Triton
+for Blackwell, and kernels that the package opengemm emits for B200. Each is silent, and its values are right, before a
+step of it is changed.
 
 *Reported* are mutants that the emulator names. *Wrong values* are those of which only the expected values of the case
 tell, after every policy was silent. *Left* are the others; the last section says why of each.
@@ -48,7 +50,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     lines += _counts("kind", [(kind, [each for each in verdicts if each.mutant.kind == kind]) for kind in KINDS])
     told = [each for each in verdicts if each.report == WRONG_VALUES]
     if told:
-        lines += ["", "## Wrong values", "", _TELL]
+        lines += ["", "## Wrong values", "", _TELL, ""]
         lines += _rows(["kernel", "mutant", "under"], [[*each.key, each.under] for each in told])
     lines += ["", "## Left, and why", ""]
     for reason in reasons():

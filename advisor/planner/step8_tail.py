@@ -37,15 +37,16 @@ class _Case:
         return max(1, timing.resident // (2 if self.place == "half" else 1))
 
 
-def _cases(timing: Timing, unit: Unit) -> list[_Case]:
+def _cases(timing: Timing, unit: Unit, under: str) -> list[_Case]:
+    """`under`: behind "resident", the schedule of which that is so; empty where all have as many."""
     resident, own = max(1, timing.resident), timing.tiles
     some = min(own, SKEWED_TILES)
     of = "this problem" if some == own else f"{some} of its {own} {unit.many}"
     return [
         _Case(f"one {unit.one}", 1, "resident"),
-        _Case("one fewer than resident", max(1, resident - 1), "resident"),
-        _Case("as many as resident", resident, "resident"),
-        _Case("one more than resident", resident + 1, "resident"),
+        _Case(f"one fewer than resident{under}", max(1, resident - 1), "resident"),
+        _Case(f"as many as resident{under}", resident, "resident"),
+        _Case(f"one more than resident{under}", resident + 1, "resident"),
         _Case("this problem", own, "problem"),
         _Case("this problem, half of the clusters", own, "half"),
         _Case(f"{of}, skewed by {SKEW}", some, "resident", SKEW),
@@ -72,7 +73,7 @@ def view(f: Facts) -> Step:
     at_once = ["clusters_at_once"] if alike else [f"{each}_clusters" for each in timings]
     columns = ["case", "tiles", *at_once, *(f"{each}_us" for each in timings), "fastest"]
     rows: list[list[Any]] = []
-    for case in _cases(top.timing, f.unit):
+    for case in _cases(top.timing, f.unit, "" if alike else f" under {top.candidate.schedule}"):
         clusters = {name: case.clusters(timing) for name, timing in timings.items()}
         made = {name: _total_us(timing, name, limits, case) for name, timing in timings.items()}
         shown = list(clusters.values())[: len(at_once)]

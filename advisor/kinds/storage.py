@@ -23,8 +23,17 @@ INPUT_POISON = {
 OUTPUT_POISON = {"bfloat16": 0xFFE5, "float16": 0xFFA5, "float32": 0xFFE5A5A5}
 UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24}
 
+MAX_STORED_ELEMENTS = 2**31  # of a case's matrices with the problem's own strides, on a GPU
+EMULATED_STORED_ELEMENTS = 2**24  # and in the emulator: beyond these the strides are cut
+
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 _TORCH_BITS = {1: "uint8", 2: "int16", 4: "int32"}  # what torch fills
+
+
+def cut_stride(own: int, least: int, element_bytes: int) -> int:
+    """The smallest stride from 16 bytes above `least` that is as far from a multiple of 16 bytes as `own`; elements."""
+    step = 16 // element_bytes
+    return least + step + (own - least) % step
 
 
 @lru_cache

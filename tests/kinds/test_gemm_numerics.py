@@ -319,6 +319,19 @@ def test_a_problem_that_is_small_keeps_its_own_shape_and_strides() -> None:
     assert own.arguments == numerics.cases(p, CANDIDATE, 4)[0].arguments
 
 
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("odd", [0, 1])
+def test_strides_of_matrices_that_no_memory_holds_are_cut_to_the_same_alignment(small: bool, odd: int) -> None:
+    p = problem(n=60, a={"ld": 10**9 + odd}, b={"ld": 200}, batch=2, d={"batch_stride": 10**12})
+    for each in numerics.cases(p, CANDIDATE, 4, small=small):
+        assert sum(numerics.storage_elements(p, each, name) for name in "abd") < 2**24
+    own = numerics.cases(p, CANDIDATE, 4, small=small)[0]
+    assert (own.name, own.tma) == ("own_shape_cut", not odd)
+    assert (own.arguments["lda"], own.arguments["ldb"]) == (104 + odd, 104)
+    assert own.arguments["batch_stride_a"] >= own.arguments["lda"] * 130
+    assert own.arguments["batch_stride_d"] % 8 == 0
+
+
 def test_small_residency_cases_still_have_two_waves_and_one() -> None:
     made = {each.name: each.arguments for each in numerics.cases(problem(), CANDIDATE, 8, small=True)}
     counts = {name: int(made[name]["m"]) * int(made[name]["n"]) // (128 * 32) for name in made if "clusters" in name}

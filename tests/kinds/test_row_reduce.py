@@ -458,3 +458,19 @@ def test_a_choice_without_a_rival_is_not_measured_against_itself() -> None:
     assert found.alternatives == []
     assert found.experiment is None
     assert planned(problem(), B200).experiment is not None
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("odd", [0, 1])
+def test_rows_far_apart_are_checked_with_rows_that_are_aligned_as_they_are(small: bool, odd: int) -> None:
+    """Two rows 10^10 elements apart are 37 GiB with nothing in them."""
+    p = problem(rows=2, cols=64, row_stride=10**10 + odd)
+    choice = planned(p).choice
+    assert choice is not None
+    cases = numerics.cases(p, choice.candidate(), 4, small=small)
+    assert max(each.arguments["rows"] * each.arguments["row_stride"] for each in cases) < 2**24
+    assert cases[0].name == "own_shape_cut"
+    assert cases[0].arguments["row_stride"] == 72 + odd
+    near = problem(rows=2, cols=64, row_stride=1000 + odd)
+    own = numerics.cases(near, choice.candidate(), 4, small=small)[0]
+    assert (own.name, own.arguments["row_stride"]) == ("own_shape", 1000 + odd)

@@ -46,13 +46,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.gemm.interface import arguments as launch_arguments
-from advisor.kinds.storage import UNIT_ROUNDOFF, numpy_type, poisoned
+from advisor.kinds.storage import (
+    EMULATED_STORED_ELEMENTS,
+    MAX_STORED_ELEMENTS,
+    UNIT_ROUNDOFF,
+    cut_stride,
+    numpy_type,
+    poisoned,
+)
 from advisor.problem.base import TORCH_NAME
 from advisor.problem.gemm import GemmProblem, Matrix
 from advisor.records.candidate import Candidate, Family
 from advisor.records.case import Case
 
-Padding = Literal["own", "packed", "padded"]
+Padding = Literal["own", "cut", "packed", "padded"]
 
 _HALF_SUBNORMAL = {"bf16": 2.0**-134, "fp16": 2.0**-25, "fp32": 2.0**-150}
 _LIPSCHITZ = {"none": 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
@@ -131,12 +138,27 @@ def _own_rows(p: GemmProblem, exact: bool) -> list[_Row]:
     own = extents == [p.m, p.n, p.k, p.batch]
     name = "own_shape" if own else "own_shape_reduced"
     why = "the problem's own extents" + ("" if own else ", halved until a float64 reference is feasible")
-    padding: Padding = "own" if own else "padded"
+    return _shape_rows(p, name, why, extents, own, exact, MAX_STORED_ELEMENTS)
+
+
+def _shape_rows(
+    p: GemmProblem, name: str, why: str, extents: list[int], own: bool, exact: bool, most: int
+) -> list[_Row]:
+    """The own shape, whole or cut. Its matrices have at most `most` elements, padding included."""
     m, n, k, batch = extents
+    padding: Padding = "own" if own else "padded"
+    if own and _stored_elements(p) > most:
+        name, why, padding = f"{name}_cut", f"{why}, with short strides of the same alignment", "cut"
     rows = [_Row(name, why, m, n, k, batch, padding, scheduling=True)]
     if exact:
         rows.append(_Row(f"{name}_integers", f"{why}, bit for bit", m, n, k, batch, padding, integers=True))
     return rows
+
+
+def _stored_elements(p: GemmProblem) -> int:
+    """Of all matrices, with the problem's own extents and strides."""
+    case = own_case(p)
+    return sum(storage_elements(p, case, name) for name in matrices(p))
 
 
 def _cut_rows(p: GemmProblem, c: Candidate, exact: bool) -> list[_Row]:
@@ -152,12 +174,7 @@ def _cut_rows(p: GemmProblem, c: Candidate, exact: bool) -> list[_Row]:
     name, why = ("own_shape", "the problem's own extents")
     if not own:
         name, why = "own_shape_cut", "the problem's own extents, cut to a few tiles with their ragged ends"
-    m, n, k, batch = extents
-    padding: Padding = "own" if own else "padded"
-    rows = [_Row(name, why, m, n, k, batch, padding, scheduling=True)]
-    if exact:
-        rows.append(_Row(f"{name}_integers", f"{why}, bit for bit", m, n, k, batch, padding, integers=True))
-    return rows
+    return _shape_rows(p, name, why, extents, own, exact, EMULATED_STORED_ELEMENTS)
 
 
 def _elements(m: int, n: int, k: int, batch: int) -> int:
@@ -259,8 +276,8 @@ def arguments(
 ) -> dict[str, int | float]:
     """A value for every argument of the launch file.
 
-    `own` takes the problem's strides, `packed` the smallest ones; `padded` rounds each leading dimension up to 16
-    bytes, adds another 16, and puts a gap between the matrices of a batch.
+    `own` takes the problem's strides, `cut` short ones of the same alignment, `packed` the smallest ones; `padded`
+    rounds each leading dimension up to 16 bytes, adds another 16, and puts a gap between the matrices of a batch.
     """
     values: dict[str, int | float] = {"m": m, "n": n, "k": k, "batch": batch}
     for name, matrix in matrices(p).items():
@@ -268,6 +285,9 @@ def arguments(
         ld, stride = max(1, inner), max(1, inner) * outer
         if padding == "own":
             ld, stride = matrix.ld, matrix.batch_stride
+        elif padding == "cut":
+            ld = cut_stride(matrix.ld, max(1, inner), matrix.element_bytes)
+            stride = cut_stride(matrix.batch_stride, ld * outer, matrix.element_bytes) if matrix.batch_stride else 0
         elif padding == "padded":
             step = 16 // matrix.element_bytes
             ld = -(-max(1, inner) // step) * step + step

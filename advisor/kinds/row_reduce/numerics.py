@@ -28,7 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.kinds.row_reduce import kernels
-from advisor.kinds.storage import UNIT_ROUNDOFF, numpy_type, poisoned
+from advisor.kinds.storage import (
+    EMULATED_STORED_ELEMENTS,
+    MAX_STORED_ELEMENTS,
+    UNIT_ROUNDOFF,
+    cut_stride,
+    numpy_type,
+    poisoned,
+)
 from advisor.problem.base import MAX_EXTENT, TORCH_NAME
 from advisor.problem.row_reduce import MAX_COLS, RowReduceProblem
 from advisor.records.candidate import Candidate
@@ -108,7 +115,8 @@ def cases(p: RowReduceProblem, c: Candidate, resident_clusters: int, *, small: b
         own_rows = min(own_rows, max(2 * side, min(3, max(1, EMULATED_ELEMENTS // max(1, own_cols)))))
     else:
         own_rows = min(own_rows, max(1, MAX_OWN_ELEMENTS // max(1, own_cols)))
-    own = (own_rows, own_cols) == (p.rows, p.cols)
+    most = EMULATED_STORED_ELEMENTS if small else MAX_STORED_ELEMENTS
+    own = (own_rows, own_cols) == (p.rows, p.cols) and p.rows * p.row_stride <= most
     name, why = ("own_shape", "the problem's own extents") if own else ("own_shape_cut", "the own extents, cut")
     shapes = [_Shape(name, why, own_rows, own_cols, 0, scheduling=True)]
     if p.op in ("sum", "max"):
@@ -151,7 +159,7 @@ def cases(p: RowReduceProblem, c: Candidate, resident_clusters: int, *, small: b
         shapes = [each for each in shapes if each.name not in SAID_BY_OTHERS]
     if p.op != "max":
         shapes.append(_Shape("cols_zero", "rows without columns", side + 1, 0, integers=True))
-    return [_case(p, shape, seed) for seed, shape in enumerate(shapes, start=1)]
+    return [_case(p, shape, seed, most) for seed, shape in enumerate(shapes, start=1)]
 
 
 def own_case(p: RowReduceProblem) -> Case:
@@ -159,9 +167,12 @@ def own_case(p: RowReduceProblem) -> Case:
     return _case(p, _Shape("own_shape", "the problem's own extents", p.rows, p.cols, 0), 1)
 
 
-def _case(p: RowReduceProblem, shape: _Shape, seed: int) -> Case:
+def _case(p: RowReduceProblem, shape: _Shape, seed: int, most: int | None = None) -> Case:
+    """X has at most `most` elements, padding included: where the problem's own stride makes it more, it is cut."""
     own = shape.cols == p.cols and shape.pad == 0
     row_stride = p.row_stride if own else _stride(shape.cols, p.in_bytes, shape.pad)
+    if own and most is not None and shape.rows * row_stride > most:
+        row_stride = cut_stride(row_stride, max(1, p.cols), p.in_bytes)
     out_stride = 1 if not p.elementwise else max(1, shape.cols) if own else _stride(shape.cols, p.out_bytes, shape.pad)
     values: dict[str, int | float] = {
         "rows": shape.rows,

@@ -11,10 +11,14 @@
 //   ADVISOR_HELD          vectors in registers: of weights, then of biases, for all rows; or else of the exponentials of a
 //                         row, from its first pass to its second
 //   ADVISOR_WEIGHT_SLOTS  further vectors of weights, then of biases, in slots of their own
+//   ADVISOR_EARLY         vectors of the next row that are read for the first time while partials are exchanged
+//   ADVISOR_PREFETCH      what is asked into the L2 before its copies begin: by a CTA that runs one item of work, the rows
+//                         of the item so many further on; by a persistent one, so many vectors beyond its slots
 //   ADVISOR_FETCH_AHEAD   vectors that the others, which come from the L2 for each row, are fetched ahead of their use
 #include "ptx/barrier.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/opaque.cuh"
+#include "ptx/prefetch.cuh"
 #include "ptx/shared.cuh"
 #include "row_exchange.cuh"
 #include "row_op.cuh"
@@ -65,6 +69,7 @@ __device__ __forceinline__ void wait_groups(u32 groups) {
 __device__ __forceinline__ u32 stepped(u32 slot, u32 by) { return slot + by >= kSlots ? slot + by - kSlots : slot + by; }
 
 // A row on its way in: this thread's first vector, and the bytes from there to the end of the CTA's run; 0 or less: none.
+// Where there is no row, no thread of the CTA has any: not even the first, if the bytes are counted from there.
 struct Row {
     const char* start;
     i32 left;
@@ -85,7 +90,7 @@ struct Part {
     __device__ __forceinline__ bool has(Work work) const { return work.more && row(work) < rows; }
     __device__ __forceinline__ u32 row(Work work) const { return work.index * kRows + row_in_item; }
     __device__ __forceinline__ Row of(Work work) const {
-        return has(work) ? Row{x + row(work) * stride + offset, bytes} : Row{x, 0};
+        return has(work) ? Row{x + row(work) * stride + offset, bytes} : Row{x, -static_cast<i32>(kSlotBytes)};
     }
 
     // Begins to copy a vector of which `left` bytes are there, 16 or more where kWhole.
@@ -228,9 +233,11 @@ private:
 constexpr u32 kVectors = ADVISOR_VECTORS;
 constexpr u32 kExtra = kSlots - kVectors;  // vectors of the next row that come in before this one is read
 constexpr bool kOneRow = ADVISOR_SCHEDULE == ADVISOR_ONE_TILE;
-constexpr u32 kFreed = kOneRow ? 0 : TheOp::kElementwise ? kHeldPowers : kVectors;  // slots that the first pass refills
+constexpr u32 kEarly = ADVISOR_EARLY;
 static_assert(kVectors <= kSlots && kSlots <= 2 * kVectors, "the slots hold a row, and at most another");
-static_assert(kVectors % kBatch == 0 && kHeldPowers % kBatch == 0, "whole batches");
+static_assert(kVectors % kBatch == 0 && kHeldPowers % kBatch == 0 && kEarly % kBatch == 0, "whole batches");
+static_assert(kOneRow || ADVISOR_PREFETCH == 0 || (ADVISOR_PREFETCH <= kVectors && kRows == 1), "vectors of one row");
+static_assert(kEarly <= kExtra && kEarly + kHeldPowers <= kVectors, "read early is what is there, and not held");
 
 // Begins to copy vectors `first` to `end` of a row, a group each.
 template <bool kWhole>
@@ -254,40 +261,59 @@ __device__ __forceinline__ void refill(const Part& part, Row next, Row after, u3
     }
 }
 
-// Exponentials of a thread's first vectors, each batch over its own zero.
+// One thread: asks vectors kFrom to kTo of all threads, which lie side by side, into the L2.
+template <u32 kFrom, u32 kTo>
+__device__ __forceinline__ void prefetch(Row row) {
+    if constexpr (kFrom < kTo) {
+        const i32 before = static_cast<i32>(threadIdx.x * kVectorBytes);
+        const i32 left = row.left + before - static_cast<i32>(kFrom * kStepBytes);
+        constexpr i32 kMost = static_cast<i32>((kTo - kFrom) * kStepBytes);
+        if (left >= 16) {
+            ptx::cp_async_bulk_prefetch_l2(row.start - before + kFrom * kStepBytes,
+                                           static_cast<u32>(left < kMost ? left : kMost) & ~15u);
+        }
+    }
+}
+
+// The same of the first vectors that refills will bring.
+__device__ __forceinline__ void prefetch_refills(Row next, Row after) {
+    if constexpr (!kOneRow && ADVISOR_PREFETCH > 0) {
+        constexpr u32 kEnd = kExtra + ADVISOR_PREFETCH;
+        if (threadIdx.x == kThreads - 32) {  // not of the warp that pushes
+            prefetch<kExtra, kEnd < kVectors ? kEnd : kVectors>(next);
+            prefetch<0, kEnd < kVectors ? 0 : kEnd - kVectors>(after);
+        }
+    }
+}
+
+// Exponentials of a thread's last vectors, each batch over its own zero.
 struct Powers {
     Vector<In> of[at_least_one(kHeldPowers)];
     float zero[at_least_one(kHeldPowers / kBatch)];
 };
 
-// A row as it comes in.
-template <bool kWhole>
-__device__ __forceinline__ Partial first_pass(const Part& part, i32 left, u32 slot, Row next, Row after, Powers& powers) {
-    Partial p = TheOp::identity();
+// Adds vectors kFrom to kTo of a row as they come in; kNewer vectors have been begun from its first on.
+template <bool kWhole, u32 kFrom, u32 kTo, u32 kNewer>
+__device__ __forceinline__ void first_pass(Partial& p, const Part& part, i32 left, u32 slot, Powers& powers) {
 #pragma unroll
-    for (u32 v = 0; v < kVectors; v += kBatch) {
-        // Newer ones: the rest of the row, what was begun of the next, and what this pass has begun.
-        wait_groups<kSlots + kFreed>(kSlots - v - kBatch + (v < kFreed ? v : kFreed));
+    for (u32 v = kFrom; v < kTo; v += kBatch) {
+        wait_groups<kNewer>(kNewer - v - kBatch);
         Words<16> words[kBatch];
         u32 count[kBatch];
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) {
             words[i] = part.read<kWhole>(stepped(slot, v + i), left - static_cast<i32>((v + i) * kStepBytes), count[i]);
         }
-        if (v < kHeldPowers) {
+        if (v >= kVectors - kHeldPowers) {
+            const u32 held = v - (kVectors - kHeldPowers);
             Vector<In> found[kBatch];
-            powers.zero[v < kHeldPowers ? v / kBatch : 0] = TheOp::add_powers(p, words, found);
+            powers.zero[held / kBatch] = TheOp::add_powers(p, words, found);
 #pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) powers.of[v < kHeldPowers ? v + i : 0] = found[i];
+            for (u32 i = 0; i < kBatch; ++i) powers.of[held + i] = found[i];
         } else {
             TheOp::template add<kWhole>(p, words, count);
         }
-#pragma unroll
-        for (u32 i = 0; i < kBatch; ++i) {
-            if (v + i < kFreed) refill(part, next, after, v + i, slot);
-        }
     }
-    return TheOp::settled(p);
 }
 
 // A row on its way out.
@@ -296,18 +322,19 @@ __device__ __forceinline__ void second_pass(const Part& part, i32 left, u32 slot
                                             const Output& out, typename TheOp::Whole whole, Weights& weights,
                                             const Powers& powers) {
 #pragma unroll
-    for (u32 v = 0; v < kHeldPowers; ++v) {
+    for (u32 v = 0; v < kVectors; ++v) {
         const i32 here = left - static_cast<i32>(v * kStepBytes);
-        const u32 count = kWhole || here >= 16 ? kCount : here > 0 ? static_cast<u32>(here) / sizeof(In) : 0;
-        const float scale = TheOp::power_scale(powers.zero[v / kBatch], whole);
-        if (kWhole || count > 0) out.write_powers(powers.of[v], v, count, scale);
-    }
-#pragma unroll
-    for (u32 v = kHeldPowers; v < kVectors; ++v) {
-        u32 count;
-        const Words<16> words = part.read<kWhole>(stepped(slot, v), left - static_cast<i32>(v * kStepBytes), count);
-        if (kWhole || count > 0) out.write<kWhole>(unpack<In>(words), v, count, whole, weights, left);
-        weights.fetch<kWhole>(v + kFetchAhead, left);
+        if (v < kVectors - kHeldPowers) {
+            u32 count;
+            const Words<16> words = part.read<kWhole>(stepped(slot, v), here, count);
+            if (kWhole || count > 0) out.write<kWhole>(unpack<In>(words), v, count, whole, weights, left);
+            weights.fetch<kWhole>(v + kFetchAhead, left);
+        } else {
+            const u32 held = v - (kVectors - kHeldPowers);
+            const u32 count = kWhole || here >= 16 ? kCount : here > 0 ? static_cast<u32>(here) / sizeof(In) : 0;
+            const float scale = TheOp::power_scale(powers.zero[held / kBatch], whole);
+            if (kWhole || count > 0) out.write_powers(powers.of[held], v, count, scale);
+        }
         refill(part, next, after, v, slot);
     }
 }
@@ -386,10 +413,17 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
     }
 
     const float count = static_cast<float>(cols);
-    const auto reduced = [&](Partial p) {
-        if constexpr (kRowThreads > 32) return exchange.reduce(p);
-        return reduce_lanes<TheOp, kRowThreads>(p);
+    // What threads found of a row becomes the row's, in two steps that other work may come between.
+    const auto push = [&](Partial p) {
+        if constexpr (kRowThreads <= 32) return reduce_lanes<TheOp, kRowThreads>(p);
+        exchange.push(p);
+        return p;
     };
+    const auto pull = [&](Partial p) {
+        if constexpr (kRowThreads <= 32) return p;
+        return exchange.pull();
+    };
+    const auto reduced = [&](Partial p) { return pull(push(p)); };
     // A row whose squares or sums have left float32 is read again from memory and exchanged once more: rare, so a loop
     // that takes few registers. Rows of one warp go together, for they shuffle together.
     const auto whole_of = [&](Work work, Partial p) {
@@ -447,19 +481,46 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         begin<false>(part, row, 0, kVectors, 0);
     }
     begin<false>(part, next_row, 0, kExtra, stepped(0, kVectors));
+    if constexpr (kOneRow && ADVISOR_PREFETCH > 0) {
+        const Row ahead = part.of(Work{work.index + ADVISOR_PREFETCH, work.more});
+        if (in_row == 0 && ahead.left >= 16) {
+            ptx::cp_async_bulk_prefetch_l2(ahead.start, static_cast<u32>(ahead.left) & ~15u);
+        }
+    }
     weights.load(part.bytes);
+    Partial p = TheOp::identity();  // of the first `kEarly` vectors of the row that is next
+    Powers powers;
+    if constexpr (kEarly > 0) {
+        if (is_whole(row.left)) {
+            first_pass<true, 0, kEarly, kSlots>(p, part, row.left, slot, powers);
+        } else {
+            first_pass<false, 0, kEarly, kSlots>(p, part, row.left, slot, powers);
+        }
+    }
     while (work.more) {
         const Work after = next.more ? scheduler.next(next) : next;
         const Row row_after = part.of(after);
         weights.stay_packed();
-        Powers powers;
-        Partial p = is_whole(row.left) ? first_pass<true>(part, row.left, slot, next_row, row_after, powers)
-                                       : first_pass<false>(part, row.left, slot, next_row, row_after, powers);
+        if (is_whole(row.left)) {
+            first_pass<true, kEarly, kVectors, kSlots>(p, part, row.left, slot, powers);
+        } else {
+            first_pass<false, kEarly, kVectors, kSlots>(p, part, row.left, slot, powers);
+        }
 #pragma unroll
         for (u32 v = 0; v < kFetchAhead; ++v) weights.fetch<false>(v, row.left);
-        p = reduced(p);
+        Partial total = push(TheOp::settled(p));
+        prefetch_refills(next_row, row_after);
+        p = TheOp::identity();
+        if constexpr (kEarly > 0) {
+            if (is_whole(next_row.left)) {
+                first_pass<true, 0, kEarly, kExtra>(p, part, next_row.left, stepped(slot, kVectors), powers);
+            } else {
+                first_pass<false, 0, kEarly, kExtra>(p, part, next_row.left, stepped(slot, kVectors), powers);
+            }
+        }
+        total = pull(total);
         if constexpr (TheOp::kElementwise) {
-            const typename TheOp::Whole whole = whole_of(work, p);
+            const typename TheOp::Whole whole = whole_of(work, total);
             const Output out = output(work);
             if (is_whole(row.left)) {
                 second_pass<true>(part, row.left, slot, next_row, row_after, out, whole, weights, powers);
@@ -467,7 +528,9 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
                 second_pass<false>(part, row.left, slot, next_row, row_after, out, whole, weights, powers);
             }
         } else {
-            write_number(work, p);
+            write_number(work, total);
+#pragma unroll
+            for (u32 v = 0; v < kVectors; ++v) refill(part, next_row, row_after, v, slot);
         }
         done(work);
         slot = stepped(slot, kVectors);

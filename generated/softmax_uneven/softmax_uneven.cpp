@@ -27,8 +27,8 @@ struct Values {
   Number sm_budget;
 };
 
-constexpr int kKernels = 9;
-constexpr int kRungs = 9;
+constexpr int kKernels = 10;
+constexpr int kRungs = 10;
 constexpr int kSpans = 1;
 
 const Image kImages_sm100_clc_8x1x1[] = {
@@ -56,8 +56,11 @@ const Image kImages_sm100_one_tile_streamed[] = {
     {"sm100_one_tile_streamed.sm_100a.cubin", 10, 0, true},
     {"sm100_one_tile_streamed.sm_100f.cubin", 10, 0, false},
 };
-const Image kImages_sm90_static_4x1x1[] = {
-    {"sm90_static_4x1x1.sm_90a.cubin", 9, 0, true},
+const Image kImages_sm90_static_8x1x1[] = {
+    {"sm90_static_8x1x1.sm_90a.cubin", 9, 0, true},
+};
+const Image kImages_sm90_static_4x1x1_streamed[] = {
+    {"sm90_static_4x1x1_streamed.sm_90a.cubin", 9, 0, true},
 };
 const Image kImages_sm90_static_2x1x1_streamed[] = {
     {"sm90_static_2x1x1_streamed.sm_90a.cubin", 9, 0, true},
@@ -83,12 +86,14 @@ const KernelInfo kKernelInfo[kKernels] = {
      {256, 1, 1}, {2, 1, 1}, 33232, false, true, false, {0, 0, 0}},
     {"sm100_one_tile_streamed", "row_reduce", kImages_sm100_one_tile_streamed, 3,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
-    {"sm90_static_4x1x1", "row_reduce", kImages_sm90_static_4x1x1, 1,
-     {512, 1, 1}, {4, 1, 1}, 131856, false, true, false, {0, 0, 0}},
+    {"sm90_static_8x1x1", "row_reduce", kImages_sm90_static_8x1x1, 1,
+     {256, 1, 1}, {8, 1, 1}, 66320, false, true, false, {0, 0, 0}},
+    {"sm90_static_4x1x1_streamed", "row_reduce", kImages_sm90_static_4x1x1_streamed, 1,
+     {256, 1, 1}, {4, 1, 1}, 33296, false, true, false, {0, 0, 0}},
     {"sm90_static_2x1x1_streamed", "row_reduce", kImages_sm90_static_2x1x1_streamed, 1,
-     {512, 1, 1}, {2, 1, 1}, 66192, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {2, 1, 1}, 33168, false, true, false, {0, 0, 0}},
     {"sm90_one_tile_streamed", "row_reduce", kImages_sm90_one_tile_streamed, 1,
-     {512, 1, 1}, {1, 1, 1}, 66048, false, true, false, {0, 0, 0}},
+     {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
     {"portable_one_tile_streamed", "row_reduce", kImages_portable_one_tile_streamed, 4,
      {256, 1, 1}, {1, 1, 1}, 33024, false, true, false, {0, 0, 0}},
 };
@@ -99,6 +104,7 @@ const char* const kSchedules[kKernels] = {
     "clc",
     "clc",
     "one tile",
+    "static",
     "static",
     "static",
     "one tile",
@@ -339,10 +345,48 @@ Status launch_sm100_one_tile_streamed(const Call& call, void*, const Span*, CUst
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 512 threads, clusters of 4 x 1 x 1, static
-Status launch_sm90_static_4x1x1(const Call& call, void*, const Span*, CUstream stream) {
+// 256 threads, clusters of 8 x 1 x 1, static
+Status launch_sm90_static_8x1x1(const Call& call, void*, const Span*, CUstream stream) {
   const KernelInfo& info = kKernelInfo[5];
   const LoadedKernel& kernel = call.launcher.kernels[5];
+  const Buffers& buffers = call.buffers;
+  const Arithmetic arithmetic;
+  const Number rows = call.values.rows;
+  const Number cols = call.values.cols;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const Number num_sms = call.values.num_sms;
+  const Number sm_budget = call.values.sm_budget;
+  const Number max_active_clusters = number(kernel.max_active_clusters);
+  const Number grid[3] = {
+      min(min(max_active_clusters, max(sm_budget / 8, 1) + sm_budget / num_sms * max_active_clusters),
+          ceil_div(rows, 1)) * 8 * min(cols, 1),
+      1,
+      1};
+  const void* x_ = at(buffers.X, 0);
+  const void* y_ = at(buffers.Y, 0);
+  std::uint32_t rows_ = narrow<std::uint32_t>(rows);
+  std::uint32_t cols_ = narrow<std::uint32_t>(cols);
+  std::int64_t row_stride_ = narrow<std::int64_t>(row_stride);
+  std::int64_t out_stride_ = narrow<std::int64_t>(out_stride);
+  if (arithmetic.failed()) return fail(Status::invalid_argument, "%s: an extent or a stride is too large", info.id);
+  if (is_empty(grid)) return Status::ok;
+  RETURN_IF_FAILED(check_grid(info, grid));
+  RETURN_IF_FAILED(check_pointer(buffers.X, "X", 2));
+  RETURN_IF_FAILED(check_pointer(buffers.Y, "Y", 2));
+  const void* weight_ = nullptr;  // not read by this kernel
+  const void* bias_ = nullptr;  // not read by this kernel
+  float eps_ = call.arguments.eps;
+  void* parameters[] = {
+      &x_, &y_, &weight_, &bias_, &rows_, &cols_, &row_stride_, &out_stride_, &eps_,
+  };
+  return launch(info, kernel, grid, parameters, stream);
+}
+
+// 256 threads, clusters of 4 x 1 x 1, static
+Status launch_sm90_static_4x1x1_streamed(const Call& call, void*, const Span*, CUstream stream) {
+  const KernelInfo& info = kKernelInfo[6];
+  const LoadedKernel& kernel = call.launcher.kernels[6];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -377,10 +421,10 @@ Status launch_sm90_static_4x1x1(const Call& call, void*, const Span*, CUstream s
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 512 threads, clusters of 2 x 1 x 1, static
+// 256 threads, clusters of 2 x 1 x 1, static
 Status launch_sm90_static_2x1x1_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[6];
-  const LoadedKernel& kernel = call.launcher.kernels[6];
+  const KernelInfo& info = kKernelInfo[7];
+  const LoadedKernel& kernel = call.launcher.kernels[7];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -415,10 +459,10 @@ Status launch_sm90_static_2x1x1_streamed(const Call& call, void*, const Span*, C
   return launch(info, kernel, grid, parameters, stream);
 }
 
-// 512 threads, no clusters, one tile
+// 256 threads, no clusters, one tile
 Status launch_sm90_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[7];
-  const LoadedKernel& kernel = call.launcher.kernels[7];
+  const KernelInfo& info = kKernelInfo[8];
+  const LoadedKernel& kernel = call.launcher.kernels[8];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -448,8 +492,8 @@ Status launch_sm90_one_tile_streamed(const Call& call, void*, const Span*, CUstr
 
 // 256 threads, no clusters, one tile
 Status launch_portable_one_tile_streamed(const Call& call, void*, const Span*, CUstream stream) {
-  const KernelInfo& info = kKernelInfo[8];
-  const LoadedKernel& kernel = call.launcher.kernels[8];
+  const KernelInfo& info = kKernelInfo[9];
+  const LoadedKernel& kernel = call.launcher.kernels[9];
   const Buffers& buffers = call.buffers;
   const Arithmetic arithmetic;
   const Number rows = call.values.rows;
@@ -630,13 +674,13 @@ bool runs_sm100_one_tile_streamed(const Call& call) {
 
 const int kKernelsOf_sm100_one_tile_streamed[] = {4};
 
-std::uint64_t layout_sm90_static_4x1x1(const Call&, Span*) { return 0; }
+std::uint64_t layout_sm90_static_8x1x1(const Call&, Span*) { return 0; }
 
-Status run_sm90_static_4x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
-  return launch_sm90_static_4x1x1(call, workspace, spans, stream);
+Status run_sm90_static_8x1x1(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static_8x1x1(call, workspace, spans, stream);
 }
 
-bool runs_sm90_static_4x1x1(const Call& call) {
+bool runs_sm90_static_8x1x1(const Call& call) {
   const Number rows = call.values.rows;
   const Number cols = call.values.cols;
   const Number row_stride = call.values.row_stride;
@@ -648,8 +692,8 @@ bool runs_sm90_static_4x1x1(const Call& call) {
     if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
     return false;
   };
-  return loadable("sm90_static_4x1x1") &&
-         max_active_clusters("sm90_static_4x1x1") > 0 &&
+  return loadable("sm90_static_8x1x1") &&
+         max_active_clusters("sm90_static_8x1x1") > 0 &&
          aligned("X", 16) &&
          aligned("Y", 16) &&
          (rows <= 1 || row_stride * 2 % 16 == 0) &&
@@ -657,7 +701,34 @@ bool runs_sm90_static_4x1x1(const Call& call) {
          cols <= 131072;
 }
 
-const int kKernelsOf_sm90_static_4x1x1[] = {5};
+const int kKernelsOf_sm90_static_8x1x1[] = {5};
+
+std::uint64_t layout_sm90_static_4x1x1_streamed(const Call&, Span*) { return 0; }
+
+Status run_sm90_static_4x1x1_streamed(const Call& call, void* workspace, const Span* spans, CUstream stream) {
+  return launch_sm90_static_4x1x1_streamed(call, workspace, spans, stream);
+}
+
+bool runs_sm90_static_4x1x1_streamed(const Call& call) {
+  const Number rows = call.values.rows;
+  const Number row_stride = call.values.row_stride;
+  const Number out_stride = call.values.out_stride;
+  const auto loadable = [&](const char* id) { return loadable_here(call.launcher, id); };
+  const auto max_active_clusters = [&](const char* id) { return residency(call.launcher, id); };
+  const auto aligned = [&](const char* buffer, Number bytes) {
+    if (std::strcmp(buffer, "X") == 0) return aligned_to(call.buffers.X, bytes.value);
+    if (std::strcmp(buffer, "Y") == 0) return aligned_to(call.buffers.Y, bytes.value);
+    return false;
+  };
+  return loadable("sm90_static_4x1x1_streamed") &&
+         max_active_clusters("sm90_static_4x1x1_streamed") > 0 &&
+         aligned("X", 16) &&
+         aligned("Y", 16) &&
+         (rows <= 1 || row_stride * 2 % 16 == 0) &&
+         (rows <= 1 || out_stride * 2 % 16 == 0);
+}
+
+const int kKernelsOf_sm90_static_4x1x1_streamed[] = {6};
 
 std::uint64_t layout_sm90_static_2x1x1_streamed(const Call&, Span*) { return 0; }
 
@@ -684,7 +755,7 @@ bool runs_sm90_static_2x1x1_streamed(const Call& call) {
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_static_2x1x1_streamed[] = {6};
+const int kKernelsOf_sm90_static_2x1x1_streamed[] = {7};
 
 std::uint64_t layout_sm90_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -714,7 +785,7 @@ bool runs_sm90_one_tile_streamed(const Call& call) {
          (rows <= 1 || out_stride * 2 % 16 == 0);
 }
 
-const int kKernelsOf_sm90_one_tile_streamed[] = {7};
+const int kKernelsOf_sm90_one_tile_streamed[] = {8};
 
 std::uint64_t layout_portable_one_tile_streamed(const Call&, Span*) { return 0; }
 
@@ -724,7 +795,7 @@ Status run_portable_one_tile_streamed(const Call& call, void* workspace, const S
 
 bool runs_portable_one_tile_streamed(const Call&) { return true; }
 
-const int kKernelsOf_portable_one_tile_streamed[] = {8};
+const int kKernelsOf_portable_one_tile_streamed[] = {9};
 
 struct Rung {
   const char* name;
@@ -748,8 +819,10 @@ const Rung kLadder[kRungs] = {
      run_sm100_clc_2x1x1_streamed},
     {"sm100_one_tile_streamed", kKernelsOf_sm100_one_tile_streamed, 1, false, runs_sm100_one_tile_streamed, layout_sm100_one_tile_streamed,
      run_sm100_one_tile_streamed},
-    {"sm90_static_4x1x1", kKernelsOf_sm90_static_4x1x1, 1, false, runs_sm90_static_4x1x1, layout_sm90_static_4x1x1,
-     run_sm90_static_4x1x1},
+    {"sm90_static_8x1x1", kKernelsOf_sm90_static_8x1x1, 1, false, runs_sm90_static_8x1x1, layout_sm90_static_8x1x1,
+     run_sm90_static_8x1x1},
+    {"sm90_static_4x1x1_streamed", kKernelsOf_sm90_static_4x1x1_streamed, 1, false, runs_sm90_static_4x1x1_streamed, layout_sm90_static_4x1x1_streamed,
+     run_sm90_static_4x1x1_streamed},
     {"sm90_static_2x1x1_streamed", kKernelsOf_sm90_static_2x1x1_streamed, 1, false, runs_sm90_static_2x1x1_streamed, layout_sm90_static_2x1x1_streamed,
      run_sm90_static_2x1x1_streamed},
     {"sm90_one_tile_streamed", kKernelsOf_sm90_one_tile_streamed, 1, false, runs_sm90_one_tile_streamed, layout_sm90_one_tile_streamed,

@@ -39,11 +39,13 @@ def candidate(
     batch: int = 1,
     held: int = 0,
     weight_slots: int = 0,
+    early: int = 0,
+    prefetch: int = 0,
 ) -> Candidate:
     """A small kernel. `vectors` 0: it streams, through 4 slots."""
     slots = (vectors or 4) if slots is None else slots
     columns = max(1, vectors) * row_threads * 8
-    work = RowWork(row_threads, vectors, batch, 1, held, weight_slots)
+    work = RowWork(row_threads, vectors, batch, 1, held, weight_slots, early, prefetch)
     return Candidate(family, (cluster, 1, 1), schedule, (threads // row_threads, columns, 8), slots, threads, work)
 
 

@@ -401,6 +401,7 @@ def test_the_times_of_memory_follow_from_the_numbers_that_the_plan_names(
     (said,) = [each for each in reasons(made, 2) if "sharpness" in each.numbers]
     n = said.numbers
     dram_us = n["dram_bytes"] / (n["dram_bytes_per_us"] * n["read_only"]) * (1.0 + n["idle_share"] * n["idle"])
+    dram_us *= 1.0 + n["uneven_share"]
     l2_us = n["l2_bytes"] / n["l2_bytes_per_us"]
     joined_us = (dram_us ** n["sharpness"] + l2_us ** n["sharpness"]) ** (1.0 / n["sharpness"])
     bounds = made.steps[0].artifact["bounds_us"]

@@ -374,6 +374,8 @@ def kernels(p: RowReduceProblem, c: Candidate) -> list[KernelSpec]:
             "ADVISOR_BATCH": w.batch,
             "ADVISOR_HELD": w.held,
             "ADVISOR_WEIGHT_SLOTS": w.weight_slots,
+            "ADVISOR_EARLY": w.early,
+            "ADVISOR_PREFETCH": w.prefetch,
             "ADVISOR_FETCH_AHEAD": FETCH_AHEAD,
             "ADVISOR_CLUSTER": size,
             "ADVISOR_SCHEDULE": SCHEDULES[c.schedule],

@@ -42,6 +42,11 @@ WHOLE_GRID = ("one_tile", "clc")  # a cluster for every item of work
 SCHEDULE_RANK: dict[Schedule, int] = {"one_tile": 0, "static": 1, "ticket": 2, "clc": 3}
 PERSISTENT = ((1024, 1), (512, 1), (512, 2), (256, 2), (256, 3), (256, 4), (128, 4), (128, 6))  # threads, CTAs of an SM
 
+# Bytes of rows that are asked into the L2 ahead of their copies, for each SM: some 2 us of what it reads. With less,
+# memory has nothing to do while CTAs start or exchange partials; with twice as much, lines are gone before their use.
+PREFETCH_BYTES: dict[Family, int] = {"sm90": 32_768, "sm100": 32_768, "portable": 0}
+SMS: dict[Family, int] = {"sm90": 132, "sm100": 148, "portable": 0}
+
 # Registers of a thread that one row at a time takes without spilling: with up to 4 vectors, and with more.
 REGISTERS = {
     "softmax": (32, 48),
@@ -52,7 +57,7 @@ REGISTERS = {
     "sum": (32, 32),
     "max": (32, 32),
 }
-AFFINE_REGISTERS = {"layernorm": (64, 80), "rmsnorm": (48, 64)}  # with weight or bias
+AFFINE_REGISTERS = {"layernorm": (72, 80), "rmsnorm": (48, 64)}  # with weight or bias
 WIDE_REGISTERS = 64  # results of 24 bits
 HELD_POWERS = {False: {128: 8, 80: 2}, True: {128: 4, 80: 2}}  # vectors, by registers; with over 8 vectors a thread
 EXACT_REGISTERS = 24  # more of them, where results keep 24 bits
@@ -78,25 +83,29 @@ ISSUE_SHARE = 0.75  # of the slots that are used at best
 SERIAL_SHARE = 0.01  # fewer of them for each vector of a thread, where one row at a time is in work
 
 # What a row of a CTA waits for, which other CTAs of its SM may hide.
-START_US = 1.33  # its launch and its first loads
+START_US = 1.12  # its launch and its first loads
 FILL_BYTES_PER_US = 60_000.0  # of one SM from DRAM, alone
-AHEAD_US = 0.63  # where the next row comes in behind it
-SHALLOW_US = 1.36  # and where slots hold nothing of that: less as they hold more of it
+AHEAD_US = 0.69  # where the next row comes in behind it
+SHALLOW_US = 1.10  # and where slots hold nothing of that: less as they hold more of it
 STREAM_US = 0.96  # where it is streamed
 LOGARITHM_US = 0.69  # where it is streamed for a logsumexp: rescaling, and the logarithm of one thread
-VECTOR_US = {"one_tile": 0.15, "static": 0.06, "streamed": 0.14}  # each vector of a thread
-NORM_VECTOR_US = {"one_tile": 0.32, "static": 0.05, "streamed": 0.14}  # the same of deviations
-WEIGHT_US = {"one_tile": 0.18, "static": 0.19}  # each vector of a thread of weights that come from the L2 for each row
-L1_BYTES = 33_000  # of weights that rows of one CTA after the other find in the first-level cache
-EXCHANGE_US = {1: 0.05, 2: 0.11, 4: 0.23, 8: 0.34, 16: 0.45}  # partials: shuffles, a barrier, pushes
-CLUSTER_US = 3.6  # where each row has a cluster of its own to launch
+VECTOR_US = {"one_tile": 0.15, "static": 0.08, "streamed": 0.11}  # each vector of a thread
+NORM_VECTOR_US = {"one_tile": 0.08, "static": 0.075, "streamed": 0.11}  # the same of deviations
+WEIGHT_US = {"one_tile": 0.19, "static": 0.145}  # each vector of a thread of weights that come from the L2 for each row
+L1_BYTES = 51_000  # of weights that rows of one CTA after the other find in the first-level cache
+EXCHANGE_US = {1: 0.0, 2: 0.04, 4: 0.07, 8: 0.11, 16: 0.15}  # partials: pushes, where nothing is read early
+CLUSTER_US = 4.5  # where each row has a cluster of its own to launch
 ALONE_SHARE = 0.3  # of a CTA's issue time, that its own warps do not hide
 
 # What the launch as a whole waits for.
-PERSISTENT_US = 8.2  # slots that fill before the first row is written, and rows that are written when none is read
-READ_ONLY = 1.06  # bandwidth where nothing is written, over the copy's
-IDLE_SHARE = 0.26  # of the bandwidth that SMs without a cluster leave unused
-L2_BYTES_PER_US = 9.4e6  # rows and weights, where weights come from the L2
+PERSISTENT_US = 3.0  # slots that fill before the first row is written,
+LAST_ROWS = 1.0  # and rows, as many of a CTA, that are written when none is read
+READ_ONLY = 1.045  # bandwidth where nothing is written, over the copy's
+IDLE_SHARE = 0.22  # of the bandwidth that SMs without a cluster leave unused
+SHALLOW_SHARE = 0.011  # more of the time of memory where the slots of a persistent CTA do not hold two rows,
+SHARED_SHARE = 0.03  # where it shares its SM,
+SINGLE_SHARE = 0.06  # and where it is no cluster: its rows are short
+L2_BYTES_PER_US = 10.0e6  # rows and weights, where weights come from the L2
 L2_SHARE = 0.25  # of the L2 that rows in work may fill and still be there for the second reading
 
 
@@ -186,10 +195,16 @@ def _one_row(
     registers = registers_of(p, vectors)
     share = max(1, REGISTERS_PER_SM // (threads * registers))
     held = 0
-    if weights_of(p) == 1 and p.op == "rmsnorm":  # asked for before the row is there, they are no wait behind it
-        held = min(vectors, (registers - (32 if vectors <= 4 else 48)) // 4)
+    if weights_of(p):  # asked for before the row is there, they are no wait behind it
+        working = (32 if vectors <= 4 else 48) if p.op == "rmsnorm" else (56 if vectors <= 4 else 80)
+        held = min(weights_of(p) * vectors, max(0, registers - working) // 4)
     work = RowWork(row_threads, vectors, _batch(vectors, 2 if p.elementwise else 4), share, held)
-    return _candidate(p, family, cluster, "one_tile", threads, vectors, work)
+    found = _candidate(p, family, cluster, "one_tile", threads, vectors, work)
+    if not p.elementwise:
+        return found
+    item = kernels.rows_per_cta(found) * vectors_of(p, cluster) * kernels.VECTOR_BYTES  # of one CTA
+    ahead = SMS[family] * (PREFETCH_BYTES[family] + item) // (2 * item * cluster)
+    return replace(found, work=replace(work, prefetch=ahead))
 
 
 def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> list[Candidate]:
@@ -215,10 +230,15 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
             return []
     elif kernels.held_kind(p) == "exponentials":
         held = HELD_POWERS[vectors > 8].get(cap, 2 if vectors <= 4 else 0)
-        held = min(held, vectors) // work.batch * work.batch
+        held = min(held, vectors // 2 if work.ctas_per_sm == 1 else vectors) // work.batch * work.batch
     if vectors > 8 and threads < 1024 and (p.op == "log_softmax" or (p.op == "softmax" and not held)):
         return []
-    work = replace(work, held=held, weight_slots=slots)
+    early = 0  # what several CTAs of an SM wait for, they hide from each other; and weights take the registers
+    if work.ctas_per_sm == 1 and not weights:
+        early = min(vectors // 2, min(2 * vectors, room) - vectors, vectors - held)
+    ahead = round(PREFETCH_BYTES[family] / (work.ctas_per_sm * threads * kernels.VECTOR_BYTES))
+    work = replace(work, held=held, weight_slots=slots, prefetch=min(vectors, max(1, ahead)))
+    work = replace(work, early=early // work.batch * work.batch)
     return [_candidate(p, family, cluster, "static", threads, min(2 * vectors, room - slots), work)]
 
 
@@ -304,7 +324,7 @@ def row_us(p: RowReduceProblem, c: Candidate) -> tuple[float, float]:
     size, w = c.cluster_size, kernels.work_of(c)
     form = "streamed" if not w.vectors else "one_tile" if c.schedule == "one_tile" else "static"
     alone = c.schedule == "one_tile"
-    exchange_us = EXCHANGE_US[size] if w.row_threads > 32 else 0.1
+    exchange_us = 0.1 if w.row_threads <= 32 else 0.0 if w.early else EXCHANGE_US[size]
     vectors = w.vectors or -(-vectors_of(p, size) // (w.row_threads * w.batch)) * w.batch
     per_vector = (NORM_VECTOR_US if p.op == "layernorm" else VECTOR_US)[form] * (1.0 if p.elementwise else 0.5)
     elements = kernels.rows_per_cta(c) * min(p.cols, c.tile[1])
@@ -332,6 +352,15 @@ def idle_share(c: Candidate, profile: DeviceProfile, available: int) -> float:
     return 1.0 - min(1.0, ctas / (-(-ctas // profile.sms) * profile.sms))
 
 
+def uneven_share(c: Candidate) -> float:
+    """Of its time, that DRAM waits longer where persistent CTAs that keep rows ask unevenly."""
+    w = kernels.work_of(c)
+    if c.schedule == "one_tile" or not w.vectors:
+        return 0.0
+    shallow, shared, single = c.stages < 2 * w.vectors, w.ctas_per_sm > 1, c.cluster_size == 1
+    return SHALLOW_SHARE * shallow + SHARED_SHARE * shared + SINGLE_SHARE * single
+
+
 def l2_bytes(p: RowReduceProblem, c: Candidate) -> int:
     """Rows, and the weights that a row waits for: the bytes whose time at the L2 counts."""
     weights = p.rows * c.cluster_size * fetched_vectors(p, c) * kernels.work_of(c).row_threads * kernels.VECTOR_BYTES
@@ -357,6 +386,7 @@ def memory_us(
     bandwidth = profile.dram_bytes_per_s * (1.0 if p.elementwise else READ_ONLY)
     dram_us = dram_bytes(p, c, profile, resident) / bandwidth * 1e6
     dram_us *= 1.0 + IDLE_SHARE * idle_share(c, profile, available)
+    dram_us *= 1.0 + uneven_share(c)
     return dram_us, l2_bytes(p, c) / L2_BYTES_PER_US
 
 
@@ -390,7 +420,7 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
         epilogue_us=0.0,
         overlap=0.0,
         claim_us=claim_us,
-        extra_us=PERSISTENT_US if p.elementwise and c.schedule != "one_tile" else 0.0,
+        extra_us=PERSISTENT_US + LAST_ROWS * main_us if p.elementwise and c.schedule != "one_tile" else 0.0,
         dram_us=float(np.linalg.norm((dram_us, l2_us), DRAM_SHARPNESS)),
         tiles=items,
         planned=planned,

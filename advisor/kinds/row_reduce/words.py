@@ -47,12 +47,14 @@ def memory(p: RowReduceProblem, f: Chosen) -> Reason:
     moved, asked = space.dram_bytes(p, c, profile, timing.resident), space.l2_bytes(p, c)
     faster = 1.0 if p.elementwise else space.READ_ONLY
     idle = space.idle_share(c, profile, timing.available)
+    uneven = space.uneven_share(c)
     dram_us, l2_us = timing.bounds["dram"], timing.bounds["l2"]
     text = (
         f"DRAM takes {dram_us:.4g} us: {moved:,} bytes at {f'{faster:g} times ' if faster != 1.0 else ''}"
         f"{profile.dram_bytes_per_s / 1e6:.4g} bytes a us"
         + (", as hardly anything is written" if faster != 1.0 else "")
         + (f", longer by {space.IDLE_SHARE:g} of the {idle:.3g} of the CTAs' places that are empty" if idle else "")
+        + (f", and by {uneven:.2g} as persistent CTAs ask unevenly" if uneven else "")
         + f"; the L2 {l2_us:.4g} us: {asked:,} bytes of rows, and of weights that a row waits for, at "
         f"{space.L2_BYTES_PER_US:.4g} bytes a us; joined, the {DRAM_SHARPNESS:g}th root of the sum of their "
         f"{DRAM_SHARPNESS:g}th powers, {timing.dram_us:.4g} us"
@@ -63,6 +65,7 @@ def memory(p: RowReduceProblem, f: Chosen) -> Reason:
         "read_only": faster,
         "idle": idle,
         "idle_share": space.IDLE_SHARE,
+        "uneven_share": uneven,
         "l2_bytes": asked,
         "l2_bytes_per_us": space.L2_BYTES_PER_US,
         "sharpness": DRAM_SHARPNESS,

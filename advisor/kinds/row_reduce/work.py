@@ -28,6 +28,8 @@ class RowWork(Work):
     ctas_per_sm: int = 1  # that an SM's registers must hold: what caps the registers of a thread
     held: int = 0  # vectors of a thread that stay in registers: weights and biases, or else exponentials
     weight_slots: int = 0  # further vectors of a thread whose weights and biases stay in shared memory
+    early: int = 0  # vectors of the next row that a thread reads while partials of this one are exchanged
+    prefetch: int = 0  # asked into the L2 ahead: items of work by a CTA that runs one, else vectors beyond the slots
 
     def kept_columns(self, c: Candidate) -> int:
         """Columns that a cluster keeps on chip; 0 where it streams."""
@@ -53,6 +55,8 @@ class RowWork(Work):
         if schedule != c.schedule and schedule in LOOP_REGISTERS:
             share = REGISTERS_PER_SM // (c.threads * LOOP_REGISTERS[schedule])
             work = replace(self, ctas_per_sm=max(1, min(self.ctas_per_sm, share)))
+        if "one_tile" in (schedule, c.schedule) and schedule != c.schedule:
+            work = replace(work, early=0, prefetch=0)  # both are of one form or the other
         return replace(c, schedule=schedule, work=work)
 
     def cluster_tile(self, c: Candidate) -> tuple[int, int]:
@@ -81,6 +85,8 @@ class RowWorkRecord(WorkRecord):
     ctas_per_sm: int
     held: int = 0  # vectors of a thread that stay in registers: weights and biases, or else exponentials
     weight_slots: int = 0  # further vectors of a thread whose weights and biases stay in shared memory
+    early: int = 0  # vectors of the next row that a thread reads while partials of this one are exchanged
+    prefetch: int = 0  # asked into the L2 ahead: items of work by a CTA that runs one, else vectors beyond the slots
 
     @classmethod
     def of(cls, work: RowWork) -> RowWorkRecord:

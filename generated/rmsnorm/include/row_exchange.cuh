@@ -89,33 +89,39 @@ struct Exchange {
         }
     }
 
-    // All threads of every CTA of the cluster, as often in each: every thread gets the row's partial, the same bits.
-    __device__ __forceinline__ Partial reduce(Partial p) {
+    // All threads of every CTA of the cluster, as often in each: begins to combine their partials of a row.
+    __device__ __forceinline__ void push(Partial p) const {
         const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         p = reduce_lanes<RowOp, 32, 0>(p);
-        const u32 partials = turn * (kWarps * kPartialBytes);
         if (lane == 0) {
-            *reinterpret_cast<Packed*>(memory + partials + warp * kPartialBytes) = {p.a, p.b, p.c, p.d};
+            *reinterpret_cast<Packed*>(memory + partials() + warp * kPartialBytes) = {p.a, p.b, p.c, p.d};
         }
-        __syncthreads();
-        if constexpr (kCluster == 1) {
-            p = gathered<kWarps>(partials, kPartialBytes);
-        } else {
-            const u32 pushed = Place::kPartials + turn * (kCluster * kPushBytes);
+        if constexpr (kCluster > 1) {
+            __syncthreads();
             if (warp == 0) {
-                p = gathered<kWarps>(partials, kPartialBytes);
+                p = gathered<kWarps>(partials(), kPartialBytes);
                 if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier(turn), kCluster * kPartialBytes);
                 if (lane < kCluster) {
                     const u32 there = ptx::mapa_shared_cluster(barrier(turn), lane);
-                    ptx::st_async_v4_b32(ptx::mapa_shared_cluster(base + pushed + rank * kPushBytes, lane),
+                    ptx::st_async_v4_b32(ptx::mapa_shared_cluster(base + pushed() + rank * kPushBytes, lane),
                                          ptx::mov_b32_f32(p.a), ptx::mov_b32_f32(p.b), ptx::mov_b32_f32(p.c),
                                          ptx::mov_b32_f32(p.d), there);
                     ptx::mbarrier_arrive_shared_cluster(there);
                 }
                 __syncwarp();
             }
+        }
+    }
+
+    // After each push, by the same threads: every thread gets the row's partial, the same bits.
+    __device__ __forceinline__ Partial pull() {
+        Partial p;
+        if constexpr (kCluster == 1) {
+            __syncthreads();
+            p = gathered<kWarps>(partials(), kPartialBytes);
+        } else {
             wait_cluster(barrier(turn), parity);
-            p = gathered<kCluster>(pushed, kPushBytes);
+            p = gathered<kCluster>(pushed(), kPushBytes);
             parity ^= turn;
         }
         turn ^= 1;
@@ -123,6 +129,9 @@ struct Exchange {
     }
 
 private:
+    __device__ __forceinline__ u32 partials() const { return turn * (kWarps * kPartialBytes); }
+    __device__ __forceinline__ u32 pushed() const { return Place::kPartials + turn * (kCluster * kPushBytes); }
+
     __device__ __forceinline__ u32 barrier(u32 which) const {
         return base + Place::kPartials + Place::kPushed + 8 * which;
     }

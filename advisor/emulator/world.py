@@ -9,6 +9,7 @@ as one or as the smaller clusters that make it up (`policy.ClusterMix`).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -104,6 +105,35 @@ class Cluster:
         return all(each is CtaState.EXITED for each in self.states)
 
 
+class Pool:
+    """Numbers of the clusters that have neither started nor been taken, in their order. A grid has up to 2^31 of them:
+    what is kept are those that went out of turn."""
+
+    def __init__(self, count: int) -> None:
+        self._next = 0
+        self._end = count
+        self._gone: list[int] = []  # ascending, from _next on
+
+    def __len__(self) -> int:
+        return self._end - self._next - len(self._gone)
+
+    def __getitem__(self, place: int) -> int:
+        number = self._next + place
+        for gone in self._gone:
+            if gone > number:
+                break
+            number += 1
+        return number
+
+    def pop(self, place: int = 0) -> int:
+        number = self[place]
+        insort(self._gone, number)
+        while self._gone and self._gone[0] == self._next:
+            del self._gone[0]
+            self._next += 1
+        return number
+
+
 @dataclass(slots=True)
 class World:
     """Residency of one launch on one device."""
@@ -114,7 +144,7 @@ class World:
     reporter: Reporter = field(default_factory=Reporter)
     mix: ClusterMix = field(default_factory=ClusterMix)
     slots_per_sm: int = field(init=False)
-    waiting: deque[int] = field(init=False)
+    waiting: Pool = field(init=False)
     resident: dict[int, Cluster] = field(init=False, default_factory=dict)
     started: int = field(init=False, default=0)
     taken: int = field(init=False, default=0)
@@ -131,7 +161,7 @@ class World:
             self.profile, self.launch.threads, self.launch.registers, self.launch.smem_bytes
         )  # fmt: skip
         self._first_sm = [sum(self.profile.sm_groups[:each]) for each in range(len(self.profile.sm_groups))]
-        self.waiting = deque(range(size_of(self.launch.clusters)))
+        self.waiting = Pool(size_of(self.launch.clusters))
         least = self.launch.largest_size if self.mix.policy == "preferred" else self.launch.cluster_size
         if not self._room_beside(self.busy_sms, least):
             self._refuse_room(least)
@@ -188,13 +218,13 @@ class World:
             ):
                 if room is None:
                     return None
-                number = self.waiting.popleft()
+                number = self.waiting.pop()
                 return self._place(number, self.first_ctaid(number), launch.largest, room)
         room = self._roomiest(launch.cluster_size)
         if room is None:
             return None
         if not self._parts:
-            number = self.waiting.popleft()
+            number = self.waiting.pop()
             self._parts.extend((number, each) for each in self._smaller(self.first_ctaid(number)))
         return self._place(*self._parts.popleft(), launch.cluster, room)
 
@@ -223,9 +253,7 @@ class World:
         if not self.waiting:
             return None
         self.taken += 1
-        number = self.waiting[place]
-        del self.waiting[place]
-        return number
+        return self.waiting.pop(place)
 
     def first_ctaid(self, number: int) -> Dim3:
         """%ctaid of the first CTA of a cluster of the grid, of the larger size where there are two."""

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.emulator.policy import ClusterMix
 from advisor.emulator.report import KernelFault, Reporter, Who
-from advisor.emulator.world import LaunchShape, World, check_launch, cut_profile, sectors, warn_uncoalesced
+from advisor.emulator.world import LaunchShape, Pool, World, check_launch, cut_profile, sectors, warn_uncoalesced
 from advisor.errors import InputError
 from advisor.machine import load_profile
 from advisor.machine.occupancy import clusters_that_fit
@@ -27,6 +27,23 @@ def shape(clusters: int, size: int, smem: int = FULL, **more: object) -> LaunchS
 def test_as_many_clusters_start_as_the_occupancy_formula_counts(size: int, smem: int) -> None:
     world = World(H200, shape(500, size, smem, nonportable=True))
     assert len(world.start()) == clusters_that_fit(H200, world.slots_per_sm, size)
+
+
+def test_a_grid_as_large_as_there_is_starts_as_a_small_one() -> None:
+    """Its clusters are counted, not listed: 2^31 of them ended in a fault of the tool."""
+    world = World(H200, LaunchShape((2**31 - 1, 1, 1), (128, 1, 1), (1, 1, 1), smem_bytes=FULL))
+    assert [each.number for each in world.start(3)] == [0, 1, 2]
+    assert (world.take(), world.take(10**9), len(world.waiting)) == (3, 10**9 + 4, 2**31 - 6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_pool_gives_what_a_list_would(seed: int) -> None:
+    rng, pool, listed = np.random.default_rng(seed), Pool(200), list(range(200))
+    while listed:
+        place = int(rng.integers(len(listed))) if rng.random() < 0.5 else 0
+        assert (len(pool), pool[place]) == (len(listed), listed[place])
+        assert pool.pop(place) == listed.pop(place)
+    assert not pool
 
 
 def test_clusters_start_in_order_and_stay_in_their_group() -> None:

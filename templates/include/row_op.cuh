@@ -334,26 +334,27 @@ struct RowOp {
         }
     }
 
-    // A row of one number has no deviation, whatever `shift` would be rounded by: its elements are 0 over the root of eps,
-    // which is NaN where that is 0. (Nearer to 0 than this, squares of deviations are 0 too.)
-    __device__ __forceinline__ static bool all_equal(Partial p) { return p.b == 0.0f && fabsf(p.a) > 0x1p-40f; }
+    // The squares of deviations from the row's own mean, for p.a less what it lacks. A row of one number has none, whatever
+    // `shift` would be rounded by: as of infinite squares its elements are 0, or NaN where eps is 0, which they are divided
+    // by. (Nearer to 0 than this, squares of other deviations are 0 too.)
+    __device__ __forceinline__ static float squares_about_mean(Partial p, float left, float eps) {
+        if (p.b == 0.0f && fabsf(p.a) > 0x1p-40f) return infinity() * eps;
+        return kTwoMeans ? ptx::max_nan_f32(fmaf(-left, p.d, p.b), 0.0f) : p.b;
+    }
 
     // (x - mean) scale as x scale + shift.
     __device__ __forceinline__ static Whole whole_deviation(Partial p, float count, float eps) {
         const float left = kTwoMeans ? mean_of(p.d, count) : 0.0f;
-        const float squares = kTwoMeans ? ptx::max_nan_f32(fmaf(-left, p.d, p.b), 0.0f) : p.b;
-        const float root = rsqrtf(__fdividef(squares, count) + eps);
-        const float scale = all_equal(p) ? 0.0f * root : root;
+        const float scale = rsqrtf(__fdividef(squares_about_mean(p, left, eps), count) + eps);
         const float shift = -p.a * scale;
         return {shift, scale, kTwoMeans ? fmaf(-left, scale, fmaf(-p.a, scale, -shift)) : 0.0f, 0.0f};
     }
 
     __device__ __forceinline__ static Whole whole_deviation_exactly(Partial p, float count, float eps) {
-        const double elements = static_cast<double>(count), left = static_cast<double>(p.d) / elements;
-        const double squares = static_cast<double>(p.b) - left * static_cast<double>(p.d);
-        const double root = 1.0 / sqrt((squares < 0.0 ? 0.0 : squares) / elements + static_cast<double>(eps));
-        const double scale = all_equal(p) ? 0.0 * root : root;
-        const double shift = -scale * (static_cast<double>(p.a) + left);
+        const float left = mean_of(p.d, count), squares = squares_about_mean(p, left, eps);
+        const double scale = 1.0 / sqrt(static_cast<double>(squares) / static_cast<double>(count) +
+                                        static_cast<double>(eps));
+        const double shift = -scale * (static_cast<double>(p.a) + static_cast<double>(left));
         const float rounded = static_cast<float>(scale), nearest = static_cast<float>(shift);
         return {nearest, rounded, static_cast<float>(shift - static_cast<double>(nearest)),
                 static_cast<float>(scale - static_cast<double>(rounded))};

@@ -23,6 +23,8 @@ FORMS = {
     "a warp to a row": candidate(threads=64, row_threads=32, vectors=3),
     "a CTA to a row": candidate(vectors=2, batch=2),
     "a cluster to a row": candidate(cluster=2, schedule="static", vectors=2, slots=3),
+    "read early": candidate(cluster=2, schedule="static", vectors=3, slots=5, early=2, prefetch=3),
+    "rows asked ahead": candidate(threads=64, row_threads=32, vectors=3, prefetch=2),
     "streamed": candidate(schedule="static", vectors=0),
     "streamed by a cluster": candidate(cluster=4, vectors=0, batch=2),
     "portable": candidate("portable", vectors=0, batch=2),
@@ -106,7 +108,7 @@ def test_extreme_weights_and_biases_have_torchs_infinities_and_nan(op: str, dtyp
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_second_exchange_of_a_row_is_ordered_under_every_policy(policy: Any) -> None:
-    for form in ("a cluster to a row", "streamed by a cluster"):
+    for form in ("a cluster to a row", "read early", "streamed by a cluster"):
         assert misfits("layernorm", "bf16", "fp32", FORMS[form], async_policy=policy, seed=3) == set()
 
 

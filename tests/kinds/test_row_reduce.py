@@ -16,6 +16,7 @@ from advisor.machine.features import Feature, compute_capability, loadable, supp
 from advisor.machine.profile import DeviceProfile
 from advisor.planner import plan
 from advisor.problem.row_reduce import RowReduceProblem
+from advisor.records.candidate import Candidate
 from advisor.records.plan import Plan
 from advisor.toolchain import Unit, broken_promises, compile_cuda
 from tests.kinds import torch_rows
@@ -264,10 +265,24 @@ def test_what_streams_claimed_rows_has_the_registers_that_it_takes(out_dtype: st
     streamed = [c for c in found if c.schedule == "clc" and not c.work.vectors]
     assert streamed
     for c in streamed:
-        (spec,) = kernels.kernels(p, c)
-        source = templates.render(spec.template, **spec.context)
-        unit = Unit(spec.kernel.source, source, templates.headers_for(source), "sm_100a", spec.kernel.defines)
-        assert broken_promises(compile_cuda(unit), spec.kernel) == [], c
+        assert_promises_hold(p, c, "sm_100a")
+
+
+def assert_promises_hold(p: RowReduceProblem, c: Candidate, target: str) -> None:
+    (spec,) = kernels.kernels(p, c)
+    source = templates.render(spec.template, **spec.context)
+    unit = Unit(spec.kernel.source, source, templates.headers_for(source), target, spec.kernel.defines)
+    assert broken_promises(compile_cuda(unit), spec.kernel) == [], c
+
+
+@pytest.mark.parametrize(("dtype", "cols"), [("fp32", 1024), ("bf16", 32768)])
+def test_a_norm_of_24_bits_with_weights_beside_it_does_not_spill(dtype: str, cols: int) -> None:
+    """It is finished in float64 while weights that were fetched ahead wait in registers: on sm_100a these spilled."""
+    p = problem("layernorm", 4096, cols, dtype=dtype, out_dtype="fp32", weight=True, bias=True)
+    kept = [c for c in space.candidates(p, "sm100") if (c.schedule, c.cluster_size) == ("one_tile", 1)]
+    assert any(c.work.vectors == 8 for c in kept)
+    for c in kept:
+        assert_promises_hold(p, c, "sm_100a")
 
 
 @pytest.mark.parametrize("name", profile_names())

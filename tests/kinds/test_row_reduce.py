@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,21 @@ def test_a_cluster_that_fits_nowhere_beside_other_work_steps_down_to_one_cta(bus
     assert forced.verdict == "fallback"
     said = [each.message for each in forced.findings if each.code == "ZERO_ACTIVE_CLUSTERS"]
     assert sum(f"holds {busy} of 148 SMs" in each for each in said) == 4  # of 16, 8, 4 and 2
+
+
+@pytest.mark.parametrize("stages", [9, 10, 12, 18])
+def test_slots_that_are_forced_hold_what_is_read_early(stages: int) -> None:
+    """A row of 9 vectors a thread with 9 slots has none for the next row: the kernel would not have compiled."""
+    found = planned(
+        problem("log_softmax", 3000, 70000, dtype="fp32", overrides={"cluster": [2, 1, 1], "stages": stages}), B200
+    )
+    assert found.choice is not None
+    c = found.choice.candidate()
+    assert (c.stages, kernels.violations(problem("log_softmax", 3000, 70000, dtype="fp32"), c)) == (stages, [])
+    assert c.work.early <= max(0, stages - c.work.vectors)
+    if c.work.vectors:
+        early = replace(c, work=replace(c.work, early=stages - c.work.vectors + c.work.batch))
+        assert "ROW_SLOTS" in {each.code for each in kernels.violations(problem(cols=70000), early)}
 
 
 @pytest.mark.parametrize("budget", [1, 16, 131, 132, 200, None])

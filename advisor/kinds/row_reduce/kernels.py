@@ -165,6 +165,9 @@ def violations(p: RowReduceProblem, c: Candidate) -> list[Violation]:
         vectors = f"{w.vectors} vector{'s' * (w.vectors != 1)}"
         message = f"{c.stages} slots for {vectors} of a thread: they hold a row, and at most another"
         found.append(Violation("ROW_SLOTS", message, {"stages": c.stages, "vectors": w.vectors}))
+    if w.early > max(0, c.stages - w.vectors):
+        message = f"{w.early} vectors of the next row are read early, and {c.stages - w.vectors} slots hold some of it"
+        found.append(Violation("ROW_SLOTS", message, {"stages": c.stages, "early": w.early}))
     if found_held := _held(p, c):
         found.append(found_held)
     if not w.vectors and c.stages % w.batch:

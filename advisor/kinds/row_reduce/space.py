@@ -536,7 +536,14 @@ def chosen(p: RowReduceProblem, family: Family, given: Mapping[str, Any]) -> lis
     ]
     stages = wanted.get("stages")
     found = fitting or [forced(c, wanted) for c in everything]
-    return list(dict.fromkeys(found if stages is None else [replace(c, stages=stages) for c in found]))
+    return list(dict.fromkeys(found if stages is None else [_with_stages(c, stages) for c in found]))
+
+
+def _with_stages(c: Candidate, stages: int) -> Candidate:
+    """The candidate with another number of slots: what it reads early of the next row is among those beyond the row."""
+    w = kernels.work_of(c)
+    early = min(w.early, max(0, stages - w.vectors)) // w.batch * w.batch
+    return replace(c, stages=stages, work=replace(w, early=early))
 
 
 def forced(c: Candidate, wanted: Mapping[str, Any]) -> Candidate:
@@ -544,7 +551,7 @@ def forced(c: Candidate, wanted: Mapping[str, Any]) -> Candidate:
     cluster = wanted.get("cluster", c.cluster)
     if cluster != c.cluster:
         c = c.on_cluster(*cluster)
-    return replace(c, schedule=wanted.get("schedule", c.schedule), stages=wanted.get("stages", c.stages))
+    return _with_stages(replace(c, schedule=wanted.get("schedule", c.schedule)), wanted.get("stages", c.stages))
 
 
 def evaluate(

@@ -149,6 +149,14 @@ struct Weights {
         }
     }
 
+    // The first thread of a CTA: asks the run's weights and biases into the L2, where all CTAs will look for them at once.
+    __device__ __forceinline__ void ask(i32 bytes) const {
+#pragma unroll
+        for (u32 each = 0; each < kWeights; ++each) {
+            if (bytes >= 16) ptx::cp_async_bulk_prefetch_l2(first[each], static_cast<u32>(bytes) & ~15u);
+        }
+    }
+
     // Once a row: unpacked weights, kept from row to row, would take twice the registers.
     __device__ __forceinline__ void stay_packed() {
 #pragma unroll
@@ -493,6 +501,7 @@ row_reduce(const In* __restrict__ x, Out* __restrict__ y, const In* __restrict__
         if (in_row == 0 && ahead.left >= 16) {
             ptx::cp_async_bulk_prefetch_l2(ahead.start, static_cast<u32>(ahead.left) & ~15u);
         }
+        if (kWeights > 0 && cluster == 0 && threadIdx.x == 0) weights.ask(part.bytes);
     }
     weights.load(part.bytes);
     Partial p = TheOp::identity();  // of the first `kEarly` vectors of the row that is next

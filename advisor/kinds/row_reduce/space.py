@@ -57,7 +57,7 @@ REGISTERS = {
     "sum": (32, 32),
     "max": (32, 32),
 }
-AFFINE_REGISTERS = {"layernorm": (72, 80), "rmsnorm": (48, 64)}  # with weight or bias
+AFFINE_REGISTERS = {"layernorm": (64, 80), "rmsnorm": (48, 64)}  # with weight or bias
 WIDE_REGISTERS = 64  # results of 24 bits
 HELD_POWERS = {False: {128: 8, 80: 2}, True: {128: 4, 80: 2}}  # vectors, by registers; with over 8 vectors a thread
 EXACT_REGISTERS = 24  # more of them, where results keep 24 bits
@@ -127,10 +127,16 @@ def holds(p: RowReduceProblem, cluster: int, limit: int) -> bool:
     return False
 
 
+def wide(p: RowReduceProblem) -> bool:
+    """Whether elements or results have 24 bits."""
+    return "fp32" in (p.dtype, p.out_dtype)
+
+
 def registers_of(p: RowReduceProblem, vectors: int) -> int:
-    if p.out_dtype == "fp32" or p.dtype == "fp32":
-        return WIDE_REGISTERS
-    return (AFFINE_REGISTERS if weights_of(p) else REGISTERS)[p.op][vectors > 4]
+    if wide(p):
+        return WIDE_REGISTERS + 8 * (vectors > 4 and p.elementwise)
+    registers = (AFFINE_REGISTERS if weights_of(p) else REGISTERS)[p.op][vectors > 4]
+    return registers + 8 * (p.dtype == "fp16" and vectors > 4 and p.elementwise)  # unpacked in a step more than bf16
 
 
 def weights_of(p: RowReduceProblem) -> int:
@@ -193,11 +199,13 @@ def _one_row(
 ) -> Candidate:
     """A CTA or a cluster to each row, or to a few side by side: as many CTAs on an SM as registers allow."""
     registers = registers_of(p, vectors)
-    share = max(1, REGISTERS_PER_SM // (threads * registers))
     held = 0
-    if weights_of(p):  # asked for before the row is there, they are no wait behind it
-        working = (32 if vectors <= 4 else 48) if p.op == "rmsnorm" else (56 if vectors <= 4 else 80)
-        held = min(weights_of(p) * vectors, max(0, registers - working) // 4)
+    if weights_of(p) == 1 and p.op == "rmsnorm":  # asked for before the row is there, they are no wait behind it
+        held = min(vectors, (registers - (32 if vectors <= 4 else 48)) // 4)
+    elif weights_of(p) and row_threads <= 32 and vectors <= 4 and not wide(p):  # the same of a row that a warp has
+        held = vectors * weights_of(p)
+        registers = 48 + 4 * held
+    share = max(1, REGISTERS_PER_SM // (threads * registers))
     work = RowWork(row_threads, vectors, _batch(vectors, 2 if p.elementwise else 4), share, held)
     found = _candidate(p, family, cluster, "one_tile", threads, vectors, work)
     if not p.elementwise:
@@ -216,7 +224,7 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
     fixed = kernels.exchange_bytes(_candidate(p, family, cluster, "static", threads, vectors, work))
     per_sm = kernels.SMEM_PER_SM_BYTES // work.ctas_per_sm - kernels.SMEM_RESERVED_BYTES
     room = (min(per_sm, kernels.SMEM_BYTES[family]) - fixed) // (threads * kernels.VECTOR_BYTES)
-    weights, exact = weights_of(p) * vectors, p.out_dtype == "fp32" or p.dtype == "fp32"
+    weights, exact = weights_of(p) * vectors, wide(p)
     if room < vectors or (exact and cap < WIDE_REGISTERS):
         return []
     held = slots = 0
@@ -231,10 +239,14 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
     elif kernels.held_kind(p) == "exponentials":
         held = HELD_POWERS[vectors > 8].get(cap, 2 if vectors <= 4 else 0)
         held = min(held, vectors // 2 if work.ctas_per_sm == 1 else vectors) // work.batch * work.batch
-    if vectors > 8 and threads < 1024 and (p.op == "log_softmax" or (p.op == "softmax" and not held)):
+    if (
+        vectors > 8
+        and threads < 1024
+        and (p.op == "log_softmax" or (p.op == "softmax" and (threads < 512 or not held)))
+    ):
         return []
     early = 0  # what several CTAs of an SM wait for, they hide from each other; and weights take the registers
-    if work.ctas_per_sm == 1 and not weights:
+    if work.ctas_per_sm == 1 and not weights and not exact:
         early = min(vectors // 2, min(2 * vectors, room) - vectors, vectors - held)
     ahead = round(PREFETCH_BYTES[family] / (work.ctas_per_sm * threads * kernels.VECTOR_BYTES))
     work = replace(work, held=held, weight_slots=slots, prefetch=min(vectors, max(1, ahead)))

@@ -301,6 +301,32 @@ def test_a_norm_of_24_bits_with_weights_beside_it_does_not_spill(dtype: str, col
         assert_promises_hold(p, c, "sm_100a")
 
 
+PAIRS = [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"), ("bf16", "fp32"), ("fp32", "bf16")]
+SPILLED = [("softmax", "fp16", "fp16"), ("softmax", "bf16", "fp32"), ("log_softmax", "bf16", "fp32")]
+
+
+def assert_pick_holds(op: str, dtype: str, out_dtype: str, cols: int) -> None:
+    affine = {"weight": op in ("layernorm", "rmsnorm"), "bias": op == "layernorm"}
+    p = problem(op, 128, cols, dtype=dtype, out_dtype=out_dtype, **affine)
+    (pick,) = [each.candidate() for each in planned(p, H200).choices[:1]]
+    assert pick.family == "sm90"
+    assert_promises_hold(p, pick, "sm_90a")
+
+
+@pytest.mark.parametrize(("op", "dtype", "out_dtype"), [*SPILLED, ("layernorm", "bf16", "fp32")])
+def test_the_pick_for_few_long_rows_does_not_spill(op: str, dtype: str, out_dtype: str) -> None:
+    """Of 128 rows other kernels are the fastest than of many: these spilled."""
+    assert_pick_holds(op, dtype, out_dtype, 131072)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "out_dtype"), PAIRS)
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp"])
+def test_no_pick_for_few_rows_spills(op: str, dtype: str, out_dtype: str) -> None:
+    for cols in (3000, 20_000, 50_000, 250_000):
+        assert_pick_holds(op, dtype, out_dtype, cols)
+
+
 @pytest.mark.parametrize("name", profile_names())
 def test_what_is_planned_for_a_gpu_has_an_image_that_loads_there(name: str) -> None:
     target = load_profile(name)

@@ -225,7 +225,7 @@ def _ahead(p: RowReduceProblem, family: Family, cluster: int, work: RowWork) -> 
     per_sm = kernels.SMEM_PER_SM_BYTES // work.ctas_per_sm - kernels.SMEM_RESERVED_BYTES
     room = (min(per_sm, kernels.SMEM_BYTES[family]) - fixed) // (threads * kernels.VECTOR_BYTES)
     weights, exact = weights_of(p) * vectors, wide(p)
-    if room < vectors or (exact and cap < WIDE_REGISTERS):
+    if room < vectors or (exact and cap <= WIDE_REGISTERS and threads < 1024):
         return []
     held = slots = 0
     if weights:

@@ -319,6 +319,15 @@ def test_the_pick_for_few_long_rows_does_not_spill(op: str, dtype: str, out_dtyp
     assert_pick_holds(op, dtype, out_dtype, 131072)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_many_short_rows_side_by_side_do_not_spill(dtype: str) -> None:
+    """A warp with 8 vectors of a row: these spilled with 32 registers a thread."""
+    p = problem("logsumexp", 67108, 2000, dtype=dtype)
+    pick = planned(p, H200).choices[0].candidate()
+    assert (pick.work.row_threads, pick.work.vectors) == (32, 8)
+    assert_promises_hold(p, pick, "sm_90a")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "out_dtype"), PAIRS)
 @pytest.mark.parametrize("op", ["softmax", "log_softmax", "layernorm", "rmsnorm", "logsumexp"])

@@ -136,7 +136,8 @@ def registers_of(p: RowReduceProblem, vectors: int) -> int:
     if wide(p):
         return WIDE_REGISTERS + 8 * (vectors > 4 and p.elementwise)
     registers = (AFFINE_REGISTERS if weights_of(p) else REGISTERS)[p.op][vectors > 4]
-    return registers + 8 * (p.dtype == "fp16" and vectors > 4 and p.elementwise)  # unpacked in a step more than bf16
+    unpacked = p.dtype == "fp16" and vectors > 4 and p.op not in ("sum", "max")  # in a step more than bf16
+    return registers + 8 * unpacked
 
 
 def weights_of(p: RowReduceProblem) -> int:
@@ -199,6 +200,8 @@ def _one_row(
 ) -> Candidate:
     """A CTA or a cluster to each row, or to a few side by side: as many CTAs on an SM as registers allow."""
     registers = registers_of(p, vectors)
+    if row_threads <= 32 and vectors > 4:  # rows side by side: more addresses
+        registers = max(registers, 40)
     held = 0
     if weights_of(p) == 1 and p.op == "rmsnorm":  # asked for before the row is there, they are no wait behind it
         held = min(vectors, (registers - (32 if vectors <= 4 else 48)) // 4)

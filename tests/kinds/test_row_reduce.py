@@ -19,6 +19,7 @@ from advisor.planner import plan
 from advisor.problem.row_reduce import RowReduceProblem
 from advisor.records.candidate import Candidate
 from advisor.records.plan import Plan
+from advisor.records.twins import twins
 from advisor.toolchain import Unit, broken_promises, compile_cuda
 from tests.kinds import torch_rows
 
@@ -317,6 +318,29 @@ def assert_pick_holds(op: str, dtype: str, out_dtype: str, cols: int) -> None:
 def test_the_pick_for_few_long_rows_does_not_spill(op: str, dtype: str, out_dtype: str) -> None:
     """Of 128 rows other kernels are the fastest than of many: these spilled."""
     assert_pick_holds(op, dtype, out_dtype, 131072)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "rows", "cols", "target"),
+    [
+        ("softmax", "bf16", 128, 131072, H200),
+        ("log_softmax", "bf16", 128, 131072, H200),
+        ("softmax", "fp16", 64, 131072, H200),
+        ("rmsnorm", "bf16", 128, 131072, B200),
+        ("layernorm", "fp16", 1000, 32768, H200),
+    ],
+)
+def test_twins_of_a_pick_for_one_row_do_not_spill_either(
+    op: str, dtype: str, rows: int, cols: int, target: DeviceProfile
+) -> None:
+    """The loop of a twin takes more registers than one row: with 64 or 72 a thread these spilled."""
+    affine = {"weight": op in ("layernorm", "rmsnorm"), "bias": op == "layernorm"}
+    p = problem(op, rows, cols, dtype=dtype, out_dtype="fp32", **affine)
+    found = [twin.candidate for each in planned(p, target).choices for twin in twins(each.candidate())]
+    looped = [c for c in found if c.schedule in ("static", "clc") and c.work.vectors and c.family != "portable"]
+    assert looped
+    for c in looped:
+        assert_promises_hold(p, c, {"sm90": "sm_90a", "sm100": "sm_100a"}[c.family])
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])

@@ -44,6 +44,7 @@ PERSISTENT = ((1024, 1), (512, 1), (512, 2), (256, 2), (256, 3), (256, 4), (128,
 
 # Bytes of rows that are asked into the L2 ahead of their copies, for each SM: some 2 us of what it reads. With less,
 # memory has nothing to do while CTAs start or exchange partials; with twice as much, lines are gone before their use.
+# Measured on an H200; a B200 has the same, unmeasured. SMs are those of either: a candidate knows none.
 PREFETCH_BYTES: dict[Family, int] = {"sm90": 32_768, "sm100": 32_768, "portable": 0}
 SMS: dict[Family, int] = {"sm90": 132, "sm100": 148, "portable": 0}
 
@@ -178,7 +179,8 @@ def _kept(p: RowReduceProblem, family: Family, cluster: int) -> list[Candidate]:
         found.append(_one_row(p, family, cluster, 128 if p.elementwise else 256, lanes, -(-run // lanes)))
     for threads in WIDTHS:
         vectors = -(-run // threads)
-        if vectors <= MAX_VECTORS["one_tile"] and not _wasted(threads, vectors, run):
+        tight = threads == 1024 and wide(p) and weights_of(p) == 2  # 64 registers
+        if vectors <= MAX_VECTORS["one_tile"] and not _wasted(threads, vectors, run) and not tight:
             found.append(_one_row(p, family, cluster, threads, threads, vectors))
     for threads, share in PERSISTENT if p.elementwise else ():
         vectors = -(-run // threads)
@@ -425,6 +427,9 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
     if c.schedule == "one_tile" or not items:  # a CTA's start is a part of each row
         start_us = 0.0
     makespan_us = start_us + (rounds if items else 0.0) * max(main_us, claim_us)
+    extra_us = 0.0
+    if p.elementwise and c.schedule != "one_tile":  # where a CTA has one row, the makespan has all of it
+        extra_us = PERSISTENT_US + LAST_ROWS * main_us * min(1.0, max(0.0, exact - 1.0))
     dram_us, l2_us = memory_us(p, c, profile, resident, available)
     found = Timing(
         time_us=0.0,
@@ -435,7 +440,7 @@ def timing(p: RowReduceProblem, c: Candidate, profile: DeviceProfile, resident: 
         epilogue_us=0.0,
         overlap=0.0,
         claim_us=claim_us,
-        extra_us=PERSISTENT_US + LAST_ROWS * main_us if p.elementwise and c.schedule != "one_tile" else 0.0,
+        extra_us=extra_us,
         dram_us=float(np.linalg.norm((dram_us, l2_us), DRAM_SHARPNESS)),
         tiles=items,
         planned=planned,

@@ -14,6 +14,7 @@ LOOP_REGISTERS = {"static": 64, "clc": 96}  # of a thread, that a loop over rows
 ROWS = Unit("row", "rows", "row", "rows", "slots")
 ROWS_SIDE_BY_SIDE = Unit("group of rows", "groups of rows", "group of rows", "groups of rows", "slots")
 CLAIM_THREADS = 512  # of a CTA at most that streams claimed rows: more have 64 registers each
+MORE_REGISTERS = 16  # of a thread, that the loop takes beside what one row does
 STREAM_SLOTS = 8  # vectors of a thread in flight where a row is streamed
 
 
@@ -53,10 +54,14 @@ class RowWork(Work):
         """A loop over rows takes more registers than one row, and a claim more again: fewer CTAs share an SM."""
         work = self
         if schedule != c.schedule and schedule in LOOP_REGISTERS:
-            share = REGISTERS_PER_SM // (c.threads * LOOP_REGISTERS[schedule])
+            registers = LOOP_REGISTERS[schedule]
+            if c.schedule == "one_tile":  # results of 24 bits take more than 64 already
+                registers = max(registers, REGISTERS_PER_SM // (c.threads * self.ctas_per_sm) + MORE_REGISTERS)
+            share = REGISTERS_PER_SM // (c.threads * registers)
             work = replace(self, ctas_per_sm=max(1, min(self.ctas_per_sm, share)))
         if "one_tile" in (schedule, c.schedule) and schedule != c.schedule:
-            work = replace(work, early=0, prefetch=0)  # both are of one form or the other
+            held = 0 if c.threads * LOOP_REGISTERS["static"] >= REGISTERS_PER_SM else self.held  # none are to spare
+            work = replace(work, early=0, prefetch=0, held=held)  # both of these are of one form or the other
         return replace(c, schedule=schedule, work=work)
 
     def cluster_tile(self, c: Candidate) -> tuple[int, int]:

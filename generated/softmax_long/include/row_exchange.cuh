@@ -1,6 +1,8 @@
 // Partial results of a row made one: within a warp by shuffles, within a CTA through shared memory, within a cluster by
 // one packed store into every CTA's shared memory (`st.async`), which a barrier there counts.
 //
+// An exchange is a push and, after other work, a pull; the next push comes after that.
+//
 // Everything is doubled and used in turn. A slot of exchange n is written again in exchange n + 2, by a CTA that has
 // seen all partials of n + 1; its owner pushed the one of n + 1 after a barrier of its threads, which they came to
 // after they had read n. So no CTA can be two exchanges ahead of another, and there is nothing to give back.

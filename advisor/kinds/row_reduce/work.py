@@ -109,7 +109,9 @@ class RowWorkRecord(WorkRecord):
         """What is particular about the choice, for a report."""
         vectors = f"{self.vectors} vector{'s' * (self.vectors > 1)}"
         kept = f"{vectors} a thread kept on chip" if self.vectors else "the row streamed"
-        return [f"{self.row_threads} threads of a CTA to a row", kept]
+        early = f"{self.early} of the next row read while partials are exchanged" if self.early else ""
+        ahead = "what follows asked into the L2" if self.prefetch else ""
+        return [f"{self.row_threads} threads of a CTA to a row", kept, *filter(None, (early, ahead))]
 
     def label(self, c: Candidate) -> list[str]:
         return [f"{c.threads} threads", *([] if self.vectors else ["streamed"])]

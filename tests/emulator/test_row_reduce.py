@@ -47,6 +47,9 @@ FORMS = {
     "read early beside what is held": candidate(
         cluster=2, schedule="static", vectors=4, slots=7, batch=2, held=2, early=2, prefetch=1
     ),
+    "read early of claimed rows": candidate(
+        "sm100", cluster=2, schedule="clc", vectors=4, slots=7, batch=2, held=2, early=2, prefetch=2
+    ),
     "rows asked ahead": candidate(threads=128, row_threads=32, vectors=2, prefetch=2),
     "weights in registers and slots": candidate(
         cluster=2, schedule="static", vectors=3, slots=4, held=1, weight_slots=1
